@@ -1,0 +1,5 @@
+"""`python -m accelhub`."""
+
+from accelhub.cli import main
+
+main()

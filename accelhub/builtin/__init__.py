@@ -1,0 +1,1 @@
+"""Platforms that need no package of their own. Ordinary plugins, loaded like any other."""
