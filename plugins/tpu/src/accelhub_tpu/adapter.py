@@ -67,15 +67,14 @@ def interpret_pallas_kernels() -> None:
     config.pallas_tpu_interpret_mode_context_manager.set_global(True)
 
 
-def run_collectives_between_graphs(on_first: Callable[[], None]) -> None:
-    """Let a compiled graph run its collectives eagerly.
+def run_collectives_between_graphs(stand_in: Callable[[Any], Any]) -> None:
+    """Let a compiled graph run its collectives outside of compiled programs.
 
     torch_tpu already cuts a graph at each collective and compiles the pieces one by one; here the pieces that hold a
-    collective are left to the interpreter. Ranks need no handshake over what they compiled, since no executable spans
-    them.
+    collective are left as they are. Ranks need no handshake over what they compiled, since no program spans them.
 
     Args:
-        on_first: called before the first such piece is left out.
+        stand_in: makes what runs from the module of such a piece.
     """
     splitting = _private("torch_tpu._internal.compile.split_compiler")
     collectives = _private("torch_tpu._internal.distributed.collective_ops")
@@ -83,10 +82,9 @@ def run_collectives_between_graphs(on_first: Callable[[], None]) -> None:
 
     def compile_submod(self: Any, module: Any, args: Any, kwargs: Any, submod_name: str | None = None) -> Any:
         nodes = [node for node in module.graph.nodes if node.op == "call_function"]
-        if not any(collectives.is_collective_op(node.target) for node in nodes):
-            return original(self, module, args, kwargs, submod_name=submod_name)
-        on_first()
-        return module
+        if any(collectives.is_collective_op(node.target) for node in nodes):
+            return stand_in(module)
+        return original(self, module, args, kwargs, submod_name=submod_name)
 
     splitting._SubmodCompiler.compile_submod = compile_submod
     splitting.handshake.should_handshake = lambda _counts: False

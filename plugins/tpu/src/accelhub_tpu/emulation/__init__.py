@@ -11,20 +11,21 @@ Dispatch, lowering, recompilation and errors are torch_tpu's own. Numerics, spee
 from __future__ import annotations
 
 import os
+import warnings
 from importlib.util import find_spec
 
-from accelhub.messages import say_once
 from accelhub.types import Process
 from accelhub_tpu import adapter
 from accelhub_tpu.emulation import pjrt
+from accelhub_tpu.emulation.environment import variables
 from accelhub_tpu.emulation.targets import LABEL, plugin_path
-from accelhub_tpu.launch import QUIET
 
 
 def start(process: Process) -> tuple[str, ...]:
     """Turn this process into an emulated TPU worker; the order of the steps matters. Returns notes for the user."""
-    for variable in QUIET:
+    for variable in variables(os.environ):
         os.environ.setdefault(variable.name, variable.value)
+    warnings.filterwarnings("ignore", "<TorchTpu/Performance/TcMalloc/")  # tcmalloc speeds up TPU hosts, no laptop
 
     import torch
 
@@ -41,12 +42,10 @@ def start(process: Process) -> tuple[str, ...]:
     _create_client()
     notes = [f"{LABEL}: device tpu is the real torch_tpu on XLA's CPU backend, no TPU is involved"]
     if process.world_size > 1:
-        from accelhub_tpu.emulation import process_group
+        from accelhub_tpu.emulation import graphs, process_group
 
         process_group.register()
-        adapter.run_collectives_between_graphs(
-            lambda: say_once(f"{LABEL}: compiled graphs break at collectives, which run through gloo")
-        )
+        adapter.run_collectives_between_graphs(graphs.EagerCollectives)
     return tuple(notes)
 
 

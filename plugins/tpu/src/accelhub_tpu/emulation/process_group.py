@@ -155,6 +155,13 @@ class StagedProcessGroup(dist.ProcessGroup):
         self._gloo.recv(staged, source, tag).wait()
         return _Done(_return(tensors, staged))
 
+    # torch 2.13 calls these by new names, torch 2.11 and 2.12 by the old ones.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    all_to_all_single = alltoall_base
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
     def barrier(self, opts: Any = None) -> _Done:  # noqa: ARG002
         self._gloo.barrier().wait()
         return _Done([])
