@@ -3,14 +3,15 @@
 import sys
 import time
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 import accelhub
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 path, question = sys.argv[1], (sys.argv[2:] or ["What is the capital of France?"])[0]
 tokenizer = AutoTokenizer.from_pretrained(path)
 model = AutoModelForCausalLM.from_pretrained(path, device_map=accelhub.auto())
-prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+prompt = tokenizer.apply_chat_template(
+    [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+)
 start = time.perf_counter()
 tokens = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
 if accelhub.rank() == 0:

@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-import tiny_models
+import accelhub
 import torch
 from transformers import AutoModelForCausalLM
 
-import accelhub
+import tiny_models
 
 NEW_TOKENS = 6
 
@@ -44,8 +44,10 @@ def check(folder, case):
     reference = AutoModelForCausalLM.from_pretrained(saved, device_map="cpu").eval()
     model = AutoModelForCausalLM.from_pretrained(saved, device_map=accelhub.auto()).eval()
     expected = logits(reference)
-    held = sum(parameter.to_local().numel() if hasattr(parameter, "to_local") else parameter.numel()
-               for parameter in model.parameters())
+    held = sum(
+        parameter.to_local().numel() if hasattr(parameter, "to_local") else parameter.numel()
+        for parameter in model.parameters()
+    )
     tokens = generate(reference)
     result = {
         "device": str(model.device),

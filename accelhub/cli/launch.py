@@ -20,9 +20,7 @@ _OPTIONS: Final = ("--chips", "--emulate", "--dry-run")
 class _Chips(click.ParamType):
     name = "N|all"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | Literal["all"]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int | Literal["all"]:
         if value == "all":
             return "all"
         if not value.isdigit() or int(value) < 1:
@@ -55,7 +53,9 @@ def launch(
         raise UsageError("--json prints a plan: use it with --dry-run")
     for option in _OPTIONS:
         if any(argument == option or argument.startswith(f"{option}=") for argument in arguments):
-            click.echo(f"accelhub: {option} behind {script} goes to the script; accelhub's options go before it", err=True)
+            click.echo(
+                f"accelhub: {option} behind {script} goes to the script; accelhub's options go before it", err=True
+            )
     if emulate is not None:
         os.environ["ACCELHUB_EMULATE"] = emulate
     plan = plan_launch(get_manager(), os.environ, script, arguments, chips=chips, module=module)

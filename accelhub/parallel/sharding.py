@@ -34,7 +34,9 @@ def shard(model: str | Path, tp_size: int | None = None) -> dict[str, Any]:
     world = world_size()
     size = world if tp_size is None else tp_size
     if size < 1 or world % size:
-        raise UsageError(f"tp_size={size} does not fit a world of {world}: start it with accelhub launch --chips {size}")
+        raise UsageError(
+            f"tp_size={size} does not fit a world of {world}: start it with accelhub launch --chips {size}"
+        )
     here = device()
     if size == 1:
         return {"device_map": str(here)}

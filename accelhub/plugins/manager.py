@@ -132,7 +132,9 @@ class Manager:
     def _require(self, name: str, hook: str, **arguments: Any) -> Any:
         result = self._call(name, hook, **arguments)
         if result is None:
-            raise PluginError(f"plugin {name!r} ({self.origins[name]}) does not implement {hook}; it needs a newer version")
+            raise PluginError(
+                f"plugin {name!r} ({self.origins[name]}) does not implement {hook}; it needs a newer version"
+            )
         return result
 
     def _call_all(self, hook: str, **arguments: Any) -> dict[str, Any]:

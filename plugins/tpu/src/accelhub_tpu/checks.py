@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelhub.types import Absent, Finding
+
 from accelhub_tpu.discovery import discover, torch_tpu_version
 
 
@@ -15,7 +16,9 @@ def checks(root: Path) -> Sequence[Finding]:
     chips = (
         Finding("TPU chips", ok=False, evidence=result.reason, remedy=result.remedy)
         if isinstance(result, Absent)
-        else Finding("TPU chips", ok=not result.problem, evidence=f"{result.chips} x {result.kind}", remedy=result.problem)
+        else Finding(
+            "TPU chips", ok=not result.problem, evidence=f"{result.chips} x {result.kind}", remedy=result.problem
+        )
     )
     package = (
         Finding("torch_tpu", ok=True, evidence=f"torch_tpu {version} is installed")

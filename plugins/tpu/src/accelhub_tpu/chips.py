@@ -53,7 +53,9 @@ def check_count(found: Found, count: int) -> str:
         return ""
     if count not in chip.topologies:
         legal = ", ".join(map(str, chip.topologies))
-        return f"TPU {found.kind} forms slices of {legal} chips on one host, not of {count}; there are {found.chips} here"
+        return (
+            f"TPU {found.kind} forms slices of {legal} chips on one host, not of {count}; there are {found.chips} here"
+        )
     if count > found.chips:
         return f"there are {found.chips} TPU {found.kind} chips here, not {count}"
     return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from accelhub.types import Absent, Found
+
 from accelhub_tpu.chips import BY_PCI_ID, Chip
 
 _GOOGLE: Final = "0x1ae0"
@@ -36,7 +37,9 @@ def discover(root: Path) -> Found | Absent:
     if any(other is not chip for other in usable):
         problem = "chips of several kinds in one host, which no slice can span: " + ", ".join(c.kind for c in usable)
     elif half:
-        problem = f"{len(usable)} devices are visible, but a {chip.kind} chip has {chip.devices}: pass whole chips through"
+        problem = (
+            f"{len(usable)} devices are visible, but a {chip.kind} chip has {chip.devices}: pass whole chips through"
+        )
     return Found(chip.kind, count or 1, chip.devices, chip.hbm_bytes, problem)
 
 

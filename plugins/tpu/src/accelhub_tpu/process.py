@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accelhub.types import Prepared, Process
+
 from accelhub_tpu import adapter
 
 

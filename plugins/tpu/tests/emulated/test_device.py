@@ -1,12 +1,12 @@
 """The emulated device: eager, compiled, gradients, operators that are replaced, and what it says of itself."""
 
+import accelhub
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
 from accelerate.utils import get_max_memory
-
-import accelhub
 from accelhub.errors import UsageError
+
 from accelhub_tpu.emulation.targets import LABEL
 
 
@@ -111,7 +111,9 @@ def test_training_with_adamw_equals_the_cpu(compiled):
     losses = {}
     for device in ("cpu", "tpu"):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+        model = torch.nn.Sequential(
+            torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
+        )
         model = model.to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         forward = accelhub.compile(model) if compiled and device == "tpu" else model
@@ -129,8 +131,9 @@ def test_training_with_adamw_equals_the_cpu(compiled):
 
 
 def test_device_map_auto_still_loads_on_the_cpu_which_is_why_accelhub_auto_exists(tmp_path):
-    import tiny_models
     from transformers import AutoModelForCausalLM
+
+    import tiny_models
 
     folder = tiny_models.save("qwen3", tmp_path)
     assert 0 not in get_max_memory()  # accelerate sees no accelerator at all

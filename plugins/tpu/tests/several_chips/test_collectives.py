@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+
 from launching import launch
 
 CHIPS = 4
@@ -34,9 +35,7 @@ EXPECTED = {
     "reduce_scatter_tensor": lambda rank: [sum(row[rank] for row in LONG)],
     "ring": lambda rank: MINE[rank - 1],
     "scatter": lambda rank: [value + 100 * rank for value in MINE[0]],
-    "subgroup": lambda rank: [
-        a + b for a, b in zip(MINE[rank // 2 * 2], MINE[rank // 2 * 2 + 1], strict=True)
-    ],
+    "subgroup": lambda rank: [a + b for a, b in zip(MINE[rank // 2 * 2], MINE[rank // 2 * 2 + 1], strict=True)],
 }
 
 

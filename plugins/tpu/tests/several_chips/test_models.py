@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 import tiny_models
 from launching import accelhub
 
@@ -18,7 +19,9 @@ def launched(tmp_path_factory):
     tests = Path(tiny_models.__file__).parent
     script = tests / "sharded_models.py"
     cases = [*SHARDED, *REPLICATED_ATTENTION]
-    done = accelhub("launch", "--emulate", "tpu", "--chips", CHIPS, script, folder, *cases, PYTHONPATH=str(tests), timeout=580)
+    done = accelhub(
+        "launch", "--emulate", "tpu", "--chips", CHIPS, script, folder, *cases, PYTHONPATH=str(tests), timeout=580
+    )
     assert done.returncode == 0, done.stderr
     return folder, done.stderr
 

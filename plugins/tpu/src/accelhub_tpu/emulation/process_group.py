@@ -139,7 +139,12 @@ class StagedProcessGroup(dist.ProcessGroup):
         return _Done(outputs)
 
     def alltoall_base(
-        self, output: torch.Tensor, tensor: torch.Tensor, output_sizes: list[int], input_sizes: list[int], opts: Any = None
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any = None,
     ) -> _Done:
         outputs = output.split(output_sizes) if output_sizes else output.chunk(self.size())
         inputs = tensor.split(input_sizes) if input_sizes else tensor.chunk(self.size())
