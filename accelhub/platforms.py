@@ -12,7 +12,7 @@ from typing import Final
 
 from accelhub.errors import DeviceError, PluginError, UsageError
 from accelhub.plugins.manager import Manager
-from accelhub.types import Absent, Devices, Emulation, Found, Platform
+from accelhub.types import Absent, Devices, Emulation, Found, Platform, State
 
 HOST: Final = "cpu"
 """The platform that needs no accelerator: the last resort, and never a silent one."""
@@ -112,8 +112,8 @@ def _look(manager: Manager, name: str, root: Path, environ: Mapping[str, str]) -
         return Sighting(Platform(name, "broken", None, 0, 0, None, failure, origin, emulated=False))
     match result:
         case Found():
-            state, reason = ("broken", result.problem) if result.problem else ("found", "")
-            return Sighting(_row(name, state, result, reason, origin, emulated=False), found=result)  # type: ignore[arg-type]
+            state: State = "broken" if result.problem else "found"
+            return Sighting(_row(name, state, result, result.problem, origin, emulated=False), found=result)
         case Absent():
             shown = Platform(name, "absent", None, 0, 0, None, result.reason, origin, emulated=False)
             return Sighting(shown, remedy=result.remedy)
@@ -138,9 +138,9 @@ def _emulate(manager: Manager, name: str, target: str | None, real: Sighting | N
     return Sighting(row, found=emulation.found, emulation=emulation)
 
 
-def _row(name: str, state: str, found: Found, reason: str, origin: str, *, emulated: bool) -> Platform:
+def _row(name: str, state: State, found: Found, reason: str, origin: str, *, emulated: bool) -> Platform:
     memory = found.hbm_bytes_per_chip
-    return Platform(name, state, found.kind, found.chips, found.devices, memory, reason, origin, emulated)  # type: ignore[arg-type]
+    return Platform(name, state, found.kind, found.chips, found.devices, memory, reason, origin, emulated)
 
 
 def _named(sightings: Sequence[Sighting], name: str) -> Sighting:

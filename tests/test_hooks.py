@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pluggy
 import pytest
-
 from accelhub.errors import PluginError, UsageError
 from accelhub.plugins import hookimpl, spec
 from accelhub.plugins.manager import Manager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import click
 
@@ -17,7 +17,7 @@ from accelhub.plugins.manager import get_manager
 _OPTIONS: Final = ("--chips", "--emulate", "--dry-run")
 
 
-class _Chips(click.ParamType):
+class _Chips(click.ParamType[Any]):
     name = "N|all"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int | Literal["all"]:

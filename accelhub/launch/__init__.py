@@ -1,1 +1,1 @@
-"""`accelhub launch`: what is launched (`plan`), launching it (`run`), and the first thing in each process (`worker`)."""
+"""`accelhub launch`: what is launched (`plan`), launching it (`run`), what each process does first (`worker`)."""

@@ -51,7 +51,8 @@ def run(plan: LaunchPlan) -> int:
             elastic_launch(config, plan.command[0])(*plan.command[1:])
         except ChildFailedError as error:
             first = min(error.failures.values(), key=lambda failure: failure.timestamp)
-            return first.exitcode if first.exitcode >= 0 else 128 - first.exitcode
+            code: int = first.exitcode
+            return code if code >= 0 else 128 - code
         except SignalException as stopped:
             return 128 + int(stopped.sigval)
     return 0

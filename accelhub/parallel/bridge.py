@@ -1,7 +1,7 @@
 """The one shim of accelhub: lets `from_pretrained(device_map=accelhub.auto())` shard.
 
-transformers refuses `device_map` together with tensor parallelism, so a device map cannot say "shard". Once `auto()` was
-called in a world of several chips, `PreTrainedModel.from_pretrained` recognises its answer and passes the sharding
+transformers refuses `device_map` together with tensor parallelism, so a device map cannot say "shard". Once `auto()`
+was called in a world of several chips, `PreTrainedModel.from_pretrained` recognises its answer and passes the sharding
 arguments in its place. Everything else goes through untouched.
 """
 

@@ -109,12 +109,12 @@ def accelhub_emulator(target: str | None) -> Emulation:
 
 
 @hookspec
-def accelhub_kernels() -> Sequence[KernelOffer]:  # type: ignore[empty-body]
+def accelhub_kernels() -> Sequence[KernelOffer]:
     """Kernels that the plugin offers. Nothing is imported until an offer's `load` is called."""
 
 
 @hookspec
-def accelhub_fix_tp_plan(model: Any, tp_size: int) -> Sequence[PlanRepair]:  # type: ignore[empty-body]
+def accelhub_fix_tp_plan(model: Any, tp_size: int) -> Sequence[PlanRepair]:
     """Repairs to a model's tensor-parallel plan, laid over accelhub's own.
 
     Args:
@@ -124,5 +124,5 @@ def accelhub_fix_tp_plan(model: Any, tp_size: int) -> Sequence[PlanRepair]:  # t
 
 
 @hookspec
-def accelhub_checks(root: Path, environ: Mapping[str, str]) -> Sequence[Finding]:  # type: ignore[empty-body]
+def accelhub_checks(root: Path, environ: Mapping[str, str]) -> Sequence[Finding]:
     """Check what the plugin needs on this host, under the rules of `accelhub_discover`."""

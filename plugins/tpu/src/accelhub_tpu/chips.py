@@ -32,8 +32,8 @@ class Chip:
 _CUBE: Final = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,2,2"}
 _PLANE: Final = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
-# PCI ids, topologies, memory and devices: torch_tpu 0.2.0, torch_tpu/_internal/utils/hardware.py, which takes memory from
-# Google's pages on each kind. That a v7 chip shows two PCI functions: vllm-project/tpu-inference pull request 1266.
+# PCI ids, topologies, memory and devices: torch_tpu 0.2.0, torch_tpu/_internal/utils/hardware.py, which takes memory
+# from Google's pages on each kind. That a v7 chip shows two PCI functions: tpu-inference pull request 1266.
 CHIPS: Final = (
     Chip("v4", "0x005e", 32 * GIB, 1, _CUBE),
     Chip("v5p", "0x0062", 95 * GIB, 1, _CUBE),

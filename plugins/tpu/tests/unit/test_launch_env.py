@@ -3,6 +3,7 @@
 import os
 
 from accelhub.types import Found, LaunchSpec
+
 from accelhub_tpu.launch import launch_env
 
 

@@ -93,7 +93,7 @@ def overlay(target: str, source: str) -> None:
 
 
 def _client_create(table: int) -> int:
-    """PJRT_Client_Create with options that a CPU client knows: torch_tpu's own, such as premapped_buffer_size, are not."""
+    """PJRT_Client_Create with an option that a CPU client knows, in place of torch_tpu's own."""
     original = _Function(_pointer(table + _CLIENT_CREATE))
     name = b"cpu_device_count"
     option = _NamedValue(ctypes.sizeof(_NamedValue), None, name, len(name), 1, 1, 1)

@@ -37,7 +37,7 @@ def emulation(target: str | None) -> Emulation:
 
 @cache
 def plugin_path() -> Path | None:
-    """The CPU PJRT plugin, of which the package is the only one that torch.compile works with; None if it is missing."""
+    """The CPU PJRT plugin; None if its package is not installed."""
     package = find_spec("lammps_jax_pjrt_cpu")
     if package is None or package.origin is None:
         return None
