@@ -51,6 +51,13 @@ def save(model_type: str, folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def save_case(case: str, folder: Path) -> Path:
+    """As `save`, from one word: ARCHITECTURE[,NAME=NUMBER...]. The folder is named after it."""
+    architecture, *changes = case.split(",")
+    numbers = {name: int(value) for name, value in (change.split("=") for change in changes)}
+    return save(architecture, folder / case, **numbers)
+
+
 def prompt() -> Any:
     """Token ids of shape (2, 7)."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -23,9 +24,9 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False, markup=False)
     # A pipe has no width: nothing is folded there, so that grep finds whole lines.
-    console.print(table, width=None if console.is_terminal else 1000, crop=False, no_wrap=not console.is_terminal)
+    width = None if sys.stdout.isatty() else 10_000
+    Console(highlight=False, markup=False, width=width).print(table)
 
 
 def gib(size: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 from accelhub.errors import DeviceError, UsageError
 from accelhub.platforms import choose, survey
 from accelhub.plugins.manager import Manager
+from accelhub.process import require_torch
 from accelhub.types import Emulation, LaunchSpec, Variable
 
 
@@ -59,11 +60,12 @@ def plan_launch(
 
     Raises:
         UsageError: the script or the chip count does not exist.
-        DeviceError, PluginError: the platform cannot be used.
+        DeviceError, PluginError: the platform cannot be used, or torch cannot be imported.
     """
     if not module and not Path(script).is_file():
         kind = "it is a folder" if Path(script).is_dir() else "no such file"
         raise UsageError(f"cannot launch {script}: {kind}; give a Python file, or -m and a module's name")
+    require_torch(environ)
     sighting = choose(survey(manager, Path("/"), environ), None, environ)
     found, emulation = sighting.found, sighting.emulation
     if found is None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from accelhub.launch.plan import LaunchPlan
-from accelhub.process import require_torch
 
 _PREFIX: Final = "[rank ${rank}] "
 _AUTOLOAD: Final = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -21,11 +20,7 @@ def run(plan: LaunchPlan) -> int:
 
     Returns:
         0, or the exit code of the process that failed first: its own code, or 128 + the signal that ended it.
-
-    Raises:
-        DeviceError: torch is missing, or importing it would abort the process.
     """
-    require_torch(os.environ)
     os.environ.update({setting.name: setting.value for setting in plan.environment})
     with _no_device_backends():
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from pathlib import Path
 
 from accelhub.errors import AccelhubError, ExitCode
 from accelhub.platforms import choose
-from accelhub.process import prepare, sightings
+from accelhub.process import prepare, sightings, world_size
 
 
 def main(arguments: list[str]) -> None:
@@ -19,6 +20,15 @@ def main(arguments: list[str]) -> None:
     except AccelhubError as error:
         print(f"accelhub: {error}", file=sys.stderr)
         sys.exit(ExitCode.USAGE)
+    try:
+        _become(arguments)
+    except BaseException as error:
+        if world_size() > 1:
+            _leave(error)
+        raise
+
+
+def _become(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = str(Path.cwd())
@@ -27,6 +37,26 @@ def main(arguments: list[str]) -> None:
         sys.argv = arguments
         sys.path[0] = str(Path(arguments[0]).resolve().parent)
         runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _leave(error: BaseException) -> None:
+    """End a failed rank at once, without exit handlers: torch_tpu's waits in a barrier for ranks that wait for this one.
+
+    Returns if nothing failed.
+    """
+    code: object = 1
+    if isinstance(error, SystemExit):
+        code = error.code
+        if code is None or code == 0:
+            return
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    else:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 if __name__ == "__main__":

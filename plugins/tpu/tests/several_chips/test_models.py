@@ -22,6 +22,8 @@ def launched(tmp_path_factory):
     tests = Path(tiny_models.__file__).parent
     script = tests / "sharded_models.py"
     cases = [*SHARDED, *REPLICATED_ATTENTION]
+    for case in cases:
+        tiny_models.save_case(case, folder)
     done = accelhub(
         "launch", "--emulate", "tpu", "--chips", CHIPS, script, folder, *cases, PYTHONPATH=str(tests), timeout=580
     )
@@ -47,3 +49,21 @@ def test_what_was_replicated_and_why_is_said(launched):
 
 def test_that_compiled_graphs_break_at_collectives_is_said(launched):
     assert "emulated on CPU: compiled graphs break at collectives, which run through gloo" in launched[1]
+
+
+def test_a_rank_that_fails_ends_the_others_which_wait_for_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import accelhub, torch
+import torch.distributed as dist
+device = accelhub.device()
+dist.init_process_group("tpu_dist")
+if accelhub.rank() == 1:
+    raise ValueError("boom")
+dist.all_reduce(torch.ones(1, device=device))
+"""
+    )
+    done = accelhub("launch", "--emulate", "tpu", "--chips", CHIPS, script, timeout=100)
+    assert done.returncode == 1
+    assert "[rank 1] ValueError: boom" in done.stderr
