@@ -23,9 +23,11 @@ def accelhub(*arguments, timeout=300, **environ):
     )
 
 
-def launch(script, *arguments, chips=2, emulate="tpu", **environ):
+def launch(script, *arguments, chips=2, emulate="tpu", timeout=300, **environ):
     """Launch a script that lies beside the calling test."""
     here = Path(inspect.stack()[1].filename).parent
     options = ("--emulate", emulate) if emulate else ()
     helpers = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    return accelhub("launch", *options, "--chips", chips, here / script, *arguments, PYTHONPATH=helpers, **environ)
+    return accelhub(
+        "launch", *options, "--chips", chips, here / script, *arguments, timeout=timeout, PYTHONPATH=helpers, **environ
+    )

@@ -40,7 +40,7 @@ def _become(arguments: list[str]) -> None:
 
 
 def _leave(error: BaseException) -> None:
-    """End a failed rank at once, without exit handlers: torch_tpu's waits in a barrier for ranks that wait for this one.
+    """End a failed rank at once, without exit handlers: torch_tpu's is a barrier, and the others wait for this rank.
 
     Returns if nothing failed.
     """
