@@ -1,4 +1,4 @@
-"""Run by test_smollm2.py: the answer of a chat model, with a dynamic and a static cache. Usage: answer.py MODEL OUTPUT"""
+"""Run by test_smollm2.py: the answer of a chat model, with both caches. Usage: answer.py MODEL OUTPUT"""
 
 import json
 import sys
