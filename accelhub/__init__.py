@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelhub.compiling import compile, compile_settings  # noqa: A004
     from accelhub.parallel import shard
-    from accelhub.placement import auto, device, devices
+    from accelhub.placement import auto, device, devices, platform
     from accelhub.process import rank, world_size
 
 _HOMES = {
@@ -24,12 +24,13 @@ _HOMES = {
     "compile_settings": "accelhub.compiling",
     "device": "accelhub.placement",
     "devices": "accelhub.placement",
+    "platform": "accelhub.placement",
     "rank": "accelhub.process",
     "shard": "accelhub.parallel",
     "world_size": "accelhub.process",
 }
 
-__all__ = ["auto", "compile", "compile_settings", "device", "devices", "rank", "shard", "world_size"]
+__all__ = ["auto", "compile", "compile_settings", "device", "devices", "platform", "rank", "shard", "world_size"]
 
 
 def __getattr__(name: str) -> Any:

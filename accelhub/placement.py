@@ -12,7 +12,7 @@ from accelhub.messages import say_once
 from accelhub.platforms import HOST, choose, report, survey
 from accelhub.plugins.manager import Manager, get_manager
 from accelhub.process import prepare, sightings, world_size
-from accelhub.types import Devices
+from accelhub.types import Devices, Platform
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,15 @@ def device(name: str | None = None) -> torch.device:
     if not index.isdigit() or int(index) >= sighting.shown.devices:
         raise UsageError(f"no device {asked!r}: {sighting.name} has {sighting.shown.devices} here, counted from 0")
     return torch.device(asked)
+
+
+def platform() -> Platform:
+    """What this process runs on; as a string, its kind, its chips and, if emulated, the label that says so.
+
+    Raises:
+        DeviceError, PluginError: as `device()`.
+    """
+    return choose(sightings(), None, os.environ).shown
 
 
 def auto(mode: Literal["shard", "replicate"] = "shard") -> str:

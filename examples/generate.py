@@ -3,17 +3,18 @@
 import sys
 import time
 
-import accelhub
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import accelhub
 
 path, question = sys.argv[1], (sys.argv[2:] or ["What is the capital of France?"])[0]
 tokenizer = AutoTokenizer.from_pretrained(path)
 model = AutoModelForCausalLM.from_pretrained(path, device_map=accelhub.auto())
-prompt = tokenizer.apply_chat_template(
-    [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-)
+chat = [{"role": "user", "content": question}]
+prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
 start = time.perf_counter()
-tokens = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+answer = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+speed = len(answer) / (time.perf_counter() - start)
 if accelhub.rank() == 0:
-    print(tokenizer.decode(tokens, skip_special_tokens=True))
-    print(f"{len(tokens) / (time.perf_counter() - start):.2f} tokens/s on {model.device}")
+    print(tokenizer.decode(answer, skip_special_tokens=True))
+    print(f"{speed:.2f} tokens/s on {model.device}: {accelhub.platform()}")

@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-import accelhub
 import torch
 from transformers import AutoModelForCausalLM
 
+import accelhub
 import tiny_models
 
 NEW_TOKENS = 6

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pluggy
 import pytest
+
 from accelhub.errors import PluginError, UsageError
 from accelhub.plugins import hookimpl, spec
 from accelhub.plugins.manager import Manager

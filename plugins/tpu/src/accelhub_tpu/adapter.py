@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from accelhub.errors import DeviceError
-
 from accelhub_tpu.discovery import torch_tpu_version
 
 _SUPPORTED: Final = "0.2."

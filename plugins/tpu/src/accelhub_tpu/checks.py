@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelhub.types import Absent, Finding
-
 from accelhub_tpu.discovery import discover, torch_tpu_version
 
 

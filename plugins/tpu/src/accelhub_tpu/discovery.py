@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from accelhub.types import Absent, Found
-
 from accelhub_tpu.chips import BY_PCI_ID, Chip
 
 _GOOGLE: Final = "0x1ae0"

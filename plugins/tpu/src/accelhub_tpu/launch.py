@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelhub.types import LaunchSpec, Variable
-
 from accelhub_tpu import adapter
 from accelhub_tpu.chips import BY_KIND
 from accelhub_tpu.emulation.environment import variables as emulated

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from accelhub.types import Prepared, Process
-
 from accelhub_tpu import adapter
 
 

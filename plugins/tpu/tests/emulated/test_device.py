@@ -1,12 +1,12 @@
 """The emulated device: eager, compiled, gradients, operators that are replaced, and what it says of itself."""
 
-import accelhub
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
 from accelerate.utils import get_max_memory
-from accelhub.errors import UsageError
 
+import accelhub
+from accelhub.errors import UsageError
 from accelhub_tpu.emulation.targets import LABEL
 
 
@@ -26,7 +26,8 @@ def test_devices_carries_the_label():
     assert shown.default == "tpu"
     assert (tpu.platform, tpu.state, tpu.emulated) == ("tpu", "found", True)
     assert LABEL in tpu.reason
-    assert LABEL in str(tpu)
+    assert accelhub.platform() == tpu
+    assert str(tpu) == f"tpu generic x 1 ({LABEL})"
 
 
 def test_eager_operations_run_in_torch_tpu():

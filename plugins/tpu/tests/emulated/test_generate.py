@@ -1,10 +1,10 @@
 """Tiny models of ten architectures: logits and tokens equal the CPU's."""
 
-import accelhub
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+import accelhub
 import tiny_models
 
 ARCHITECTURES = ["qwen3", "llama", "gemma3_text", "glm4", "phi3", "mamba2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss"]

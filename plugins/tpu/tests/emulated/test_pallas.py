@@ -1,11 +1,12 @@
 """Pallas kernels through torch_tpu's jax_op, interpreted: a kernel written for a TPU runs unchanged."""
 
-import accelhub
 import jax
 import jax.numpy as jnp
 import pytest
 import torch
 from jax.experimental import pallas as pl
+
+import accelhub
 
 EPSILON = 1e-6
 

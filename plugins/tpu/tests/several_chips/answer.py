@@ -4,8 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-import accelhub
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import accelhub
 
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
 chat = [{"role": "user", "content": "What is the capital of France?"}]

@@ -4,12 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-import accelhub
 import torch
 import torch.distributed as dist
 from torch.distributed._functional_collectives import all_gather_tensor, all_reduce
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
+
+import accelhub
 
 device = accelhub.device()
 dist.init_process_group("tpu_dist")

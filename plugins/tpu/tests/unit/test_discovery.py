@@ -1,10 +1,10 @@
 """TPU chips from trees of files, through `accelhub.devices(root)`."""
 
-import accelhub
 import pytest
+
+import accelhub
 from accelhub.errors import UsageError
 from accelhub.types import Found
-
 from accelhub_tpu import discovery
 from accelhub_tpu.chips import BY_KIND, check_count
 

@@ -3,7 +3,6 @@
 import os
 
 from accelhub.types import Found, LaunchSpec
-
 from accelhub_tpu.launch import launch_env
 
 

@@ -15,7 +15,6 @@ import warnings
 from importlib.util import find_spec
 
 from accelhub.types import Process
-
 from accelhub_tpu import adapter
 from accelhub_tpu.emulation import pjrt
 from accelhub_tpu.emulation.environment import variables

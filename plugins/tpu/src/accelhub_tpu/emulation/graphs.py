@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from accelhub.messages import say_once
 
+from accelhub.messages import say_once
 from accelhub_tpu.emulation.targets import LABEL
 
 

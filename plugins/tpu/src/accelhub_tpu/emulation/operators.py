@@ -9,8 +9,8 @@ import warnings
 from functools import cache
 
 import torch
-from accelhub.messages import say_once
 
+from accelhub.messages import say_once
 from accelhub_tpu.emulation.targets import LABEL
 
 _library = torch.library.Library("aten", "IMPL")

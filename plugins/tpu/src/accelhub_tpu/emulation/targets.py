@@ -10,7 +10,6 @@ from typing import Final
 
 from accelhub.errors import UsageError
 from accelhub.types import Emulation, Found
-
 from accelhub_tpu.chips import BY_KIND, CHIPS
 from accelhub_tpu.discovery import torch_tpu_version
 
