@@ -54,7 +54,7 @@ class Emulation:
     """How a platform is stood in for, as its plugin answers `accelhub_emulator`.
 
     Attributes:
-        target: the normalised name of what is emulated, `KIND-CHIPS`.
+        target: the full name of what is emulated, `KIND-CHIPS`; `accelhub_emulator` takes it back.
         found: the chips that the emulation presents.
         label: what goes wherever a result is shown, such as "emulated on CPU".
         problem: why it cannot start here, with the command that mends it; "" when it can.

@@ -116,7 +116,8 @@ def test_a_dry_run_shows_command_and_environment_and_runs_nothing(script):
     assert settings["ACCELHUB_EMULATE"]["value"] == "tpu:generic-2"
     assert (settings["TF_CPP_MIN_LOG_LEVEL"]["value"], settings["TF_CPP_MIN_LOG_LEVEL"]["source"]) == ("0", "user")
     assert "--chips behind" in done.stderr
-    assert "emulated on CPU" in accelhub("launch", "--emulate", "tpu", "--dry-run", script).stdout
+    again = accelhub("launch", "--emulate", "tpu", "--dry-run", script, ACCELHUB_DEVICE="cpu")
+    assert "emulated on CPU" in again.stdout  # the option wins over the environment
 
 
 def test_a_launch_on_the_cpu_runs_each_rank_and_marks_its_lines(script):

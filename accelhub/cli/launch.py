@@ -30,7 +30,9 @@ class _Chips(click.ParamType[Any]):
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--chips", type=_Chips(), default="all", show_default=True, help="On how many chips of this host to run.")
-@click.option("--emulate", metavar="PLATFORM[:TARGET]", help="Run without the chips: tpu, tpu:v6e-4.")
+@click.option(
+    "--emulate", metavar="PLATFORM[:TARGET]", help="Run without the chips, emulated by the platform's plugin."
+)
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name, as with python -m.")
 @click.option("--dry-run", is_flag=True, help="Print what would run, with its environment, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
@@ -57,7 +59,8 @@ def launch(
                 f"accelhub: {option} behind {script} goes to the script; accelhub's options go before it", err=True
             )
     if emulate is not None:
-        os.environ["ACCELHUB_EMULATE"] = emulate
+        # An option wins over the environment.
+        os.environ |= {"ACCELHUB_EMULATE": emulate, "ACCELHUB_DEVICE": emulate.partition(":")[0]}
     plan = plan_launch(get_manager(), os.environ, script, arguments, chips=chips, module=module)
     if dry_run:
         _show(plan, as_json=as_json)

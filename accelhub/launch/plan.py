@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from accelhub.errors import DeviceError, UsageError
-from accelhub.platforms import choose, survey
+from accelhub.platforms import choose, emulation_request, survey
 from accelhub.plugins.manager import Manager
 from accelhub.process import require_torch
-from accelhub.types import Emulation, LaunchSpec, Variable
+from accelhub.types import LaunchSpec, Variable
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def plan_launch(
     if found is None:
         raise DeviceError(f"{sighting.name} has no chips here: {sighting.shown.reason}")
     count = found.chips if chips == "all" else chips
-    if emulation is not None and _takes_any_count(emulation, environ):
+    if emulation is not None and emulation_request(environ)[1] is None:
+        # Which host to emulate was left to the plugin: it has as many chips as are launched on.
         emulation = manager.emulator(sighting.name, f"{found.kind}-{count}") or emulation
         found = emulation.found
     illegal = manager.check_chips(sighting.name, found, count)
@@ -80,11 +81,6 @@ def plan_launch(
     spec = LaunchSpec(sighting.name, found, count, count * found.devices_per_chip, emulation)
     worker = ("-u", "-m", "accelhub.launch.worker", *(["-m"] if module else []), script, *arguments)
     return LaunchPlan(spec, (sys.executable, *worker), _environment(manager, spec, environ))
-
-
-def _takes_any_count(emulation: Emulation, environ: Mapping[str, str]) -> bool:
-    """Whether the emulated host was left to the plugin, so that it has as many chips as are launched on."""
-    return ":" not in environ.get("ACCELHUB_EMULATE", "") and bool(emulation.target)
 
 
 def _environment(manager: Manager, spec: LaunchSpec, environ: Mapping[str, str]) -> tuple[Setting, ...]:

@@ -40,7 +40,7 @@ def _become(arguments: list[str]) -> None:
 
 
 def _leave(error: BaseException) -> None:
-    """End a failed rank at once, without exit handlers: torch_tpu's is a barrier, and the others wait for this rank.
+    """End a failed rank at once, without exit handlers: a vendor's may be a barrier of all ranks.
 
     Returns if nothing failed.
     """
