@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 from launching import accelhub
 
-SHARDED = ["qwen3", "phi3", "mixtral"]
+SHARDED = ["qwen3", "phi3", "mixtral", "gemma3_text"]
 REPLICATED_ATTENTION = [
     "llama,hidden_size=144,num_attention_heads=9,num_key_value_heads=3",
     "qwen3,num_key_value_heads=1",
