@@ -6,7 +6,7 @@ CHIPS ?= 2
 PLATFORM ?= tpu
 SMOLLM2 := .cache/smollm2
 
-.PHONY: demo test lint bench venv
+.PHONY: demo test lint bench ranges venv
 
 venv: $(VENV)/complete
 
@@ -35,3 +35,10 @@ test: lint $(SMOLLM2)/model.safetensors
 
 bench: venv
 	$(BIN)/python benchmarks/devices_startup.py
+
+# The oldest and the newest supported transformers, laid over the environment; not part of CI.
+ranges: venv
+	for version in 5.20.0 5.24.0; do \
+		$(BIN)/pip install --quiet --no-deps --upgrade --target .cache/transformers-$$version transformers==$$version && \
+		PYTHONPATH=$(abspath .cache)/transformers-$$version $(BIN)/python -m pytest tests/test_sharding.py || exit 1; \
+	done

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, TypeVar
 
 from accelhub.errors import UsageError
-from accelhub.placement import device
-from accelhub.platforms import choose
 from accelhub.plugins.manager import get_manager
-from accelhub.process import sightings
+from accelhub.process import current, prepare
 from accelhub.types import CompileSettings
 
 Compiled = TypeVar("Compiled")
@@ -41,5 +38,5 @@ def compile(model: Compiled, **options: Any) -> Compiled:  # noqa: A001 - torch'
 
 def compile_settings() -> CompileSettings:
     """How this process's device wants to be compiled for: backend, static shapes, padding, dtypes it lacks."""
-    here = device()
-    return get_manager().compile_settings(choose(sightings(), None, os.environ).name, str(here))
+    sighting = current()
+    return get_manager().compile_settings(sighting.name, prepare(sighting).device)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from accelhub.errors import UsageError
-from accelhub.messages import say_once
-from accelhub.platforms import HOST, choose, report, survey
+from accelhub.parallel.bridge import sharded_device_map
+from accelhub.platforms import report, survey
 from accelhub.plugins.manager import Manager, get_manager
-from accelhub.process import prepare, sightings, world_size
+from accelhub.process import current, prepare, world_size
 from accelhub.types import Devices, Platform
 
 if TYPE_CHECKING:
@@ -52,16 +52,13 @@ def device(name: str | None = None) -> torch.device:
         DeviceError: the platform is absent or cannot be used; the message says why and what mends it.
         PluginError: the platform's plugin is broken.
     """
-    sighting = choose(sightings(), name, os.environ)
-    asked = name or os.environ.get("ACCELHUB_DEVICE")
-    if not asked and sighting.name == HOST:
-        reasons = "; ".join(f"{other.name}: {other.shown.reason}" for other in sightings() if other is not sighting)
-        say_once(f"no accelerator here, using {sighting.name} ({reasons})")
+    sighting = current(name)
     prepared = prepare(sighting)
 
     import torch
 
-    _, _, index = (asked or "").partition(":")
+    asked = name or os.environ.get("ACCELHUB_DEVICE", "")
+    _, _, index = asked.partition(":")
     if not index:
         return torch.device(prepared.device)
     if not index.isdigit() or int(index) >= sighting.shown.devices:
@@ -75,14 +72,15 @@ def platform() -> Platform:
     Raises:
         DeviceError, PluginError: as `device()`.
     """
-    return choose(sightings(), None, os.environ).shown
+    return current().shown
 
 
 def auto(mode: Literal["shard", "replicate"] = "shard") -> str:
     """The `device_map` for `from_pretrained`.
 
     In one process it names this process's device. In a world of several chips (`accelhub launch --chips N`) the model
-    is loaded tensor-parallel over the world, with the plan repaired where it would fail: see `accelhub.shard`.
+    is loaded tensor-parallel over the world, with the plan repaired where it would fail: see `accelhub.shard`. Only
+    models of transformers are sharded; any other library takes the answer for this process's device.
 
     Args:
         mode: "replicate" puts a whole copy of the model on each chip instead.
@@ -97,7 +95,5 @@ def auto(mode: Literal["shard", "replicate"] = "shard") -> str:
     if world_size() > 1:
         if mode == "replicate":
             return str(here)
-        from accelhub.parallel.bridge import sharded_device_map
-
         return sharded_device_map(str(here))
-    return prepare(choose(sightings(), None, os.environ)).device_map or str(here)
+    return prepare(current()).device_map or str(here)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from accelhub.errors import DeviceError, PluginError, UsageError
+from accelhub.errors import AccelhubError, DeviceError, PluginError, UsageError
 from accelhub.plugins.manager import Manager
 from accelhub.types import Absent, Devices, Emulation, Found, Platform, State
 
@@ -106,7 +106,7 @@ def _look(manager: Manager, name: str, root: Path, environ: Mapping[str, str]) -
     failure = manager.failures.get(name)
     try:
         result = None if failure else manager.discover(name, root, environ)
-    except PluginError as error:
+    except AccelhubError as error:
         failure = str(error)
     if failure:
         return Sighting(Platform(name, "broken", None, 0, 0, None, failure, origin, emulated=False))
@@ -117,7 +117,8 @@ def _look(manager: Manager, name: str, root: Path, environ: Mapping[str, str]) -
         case Absent():
             shown = Platform(name, "absent", None, 0, 0, None, result.reason, origin, emulated=False)
             return Sighting(shown, remedy=result.remedy)
-    return None
+        case None:
+            return None
 
 
 def _emulate(manager: Manager, name: str, target: str | None, real: Sighting | None) -> Sighting:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from accelhub.errors import DeviceError, UsageError
 from accelhub.messages import say_once
-from accelhub.platforms import Sighting, survey
+from accelhub.platforms import HOST, Sighting, choose, survey
 from accelhub.plugins.manager import get_manager
 from accelhub.types import Prepared, Process
 
@@ -31,6 +31,21 @@ def world_size() -> int:
 def sightings() -> tuple[Sighting, ...]:
     """The survey of this host, made once in a process."""
     return survey(get_manager(), Path("/"), os.environ)
+
+
+def current(wanted: str | None = None) -> Sighting:
+    """The platform that this process uses: `wanted`, else as `accelhub.platforms.choose` says.
+
+    Says once when it is the CPU and nobody asked for that.
+
+    Raises:
+        UsageError, DeviceError, PluginError: as `choose`.
+    """
+    sighting = choose(sightings(), wanted, os.environ)
+    if not (wanted or os.environ.get("ACCELHUB_DEVICE")) and sighting.name == HOST:
+        reasons = "; ".join(f"{other.name}: {other.shown.reason}" for other in sightings() if other is not sighting)
+        say_once(f"no accelerator here, using {sighting.name} ({reasons})")
+    return sighting
 
 
 @cache

@@ -149,13 +149,11 @@ class Prepared:
 
     Attributes:
         device: this process's device as PyTorch spells it, such as "tpu:0" or "cuda:3".
-        process_group: the `torch.distributed` backend of the platform.
         device_map: what `from_pretrained` takes in a world of one process; "" for the device itself.
         notes: what was changed for the user, one sentence each; accelhub says them once.
     """
 
     device: str
-    process_group: str
     device_map: str = ""
     notes: tuple[str, ...] = ()
 

@@ -31,11 +31,11 @@ def main(folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, quantization_config=settings)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        tokenizer.save_pretrained(unfinished)
-        model.save_pretrained(unfinished)
+        made = Path(unfinished, "model")
+        tokenizer.save_pretrained(made)
+        model.save_pretrained(made)
         shutil.rmtree(folder, ignore_errors=True)
-        Path(unfinished).rename(folder)
-        Path(unfinished).mkdir()  # for the context manager to remove
+        made.rename(folder)
 
 
 if __name__ == "__main__":

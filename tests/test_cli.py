@@ -138,6 +138,8 @@ def test_the_scripts_own_exit_code_is_passed_on(tmp_path, line, code):
     done = accelhub("launch", "--chips", 2, path, ACCELHUB_DEVICE="cpu")
     assert done.returncode == code
     assert code != 1 or "[rank 1] ValueError: boom" in done.stderr
+    how = "was ended by SIGKILL" if code == 137 else f"failed with exit code {code}"
+    assert done.stderr.splitlines()[-1] == f"accelhub: rank 1 {how}; the other ranks were stopped"
 
 
 def test_a_plugin_that_raises_is_isolated_and_fatal_to_those_who_ask_for_it(tmp_path, script):

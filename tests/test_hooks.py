@@ -7,6 +7,7 @@ import pluggy
 import pytest
 
 from accelhub.errors import PluginError, UsageError
+from accelhub.platforms import survey
 from accelhub.plugins import hookimpl, spec
 from accelhub.plugins.manager import Manager
 from accelhub.types import (
@@ -45,7 +46,7 @@ class Chip:
 
     @hookimpl
     def accelhub_prepare_process(self, process):
-        return Prepared(f"chip:{process.local_rank}", "chipccl")
+        return Prepared(f"chip:{process.local_rank}")
 
     @hookimpl
     def accelhub_compile_settings(self, device):
@@ -93,7 +94,7 @@ def test_accelhub_launch_env(manager):
 
 
 def test_accelhub_prepare_process(manager):
-    assert manager.prepare_process("chip", Process(local_rank=3)) == Prepared("chip:3", "chipccl")
+    assert manager.prepare_process("chip", Process(local_rank=3)) == Prepared("chip:3")
 
 
 def test_accelhub_compile_settings(manager):
@@ -112,7 +113,7 @@ def test_accelhub_kernels(manager):
 
 
 def test_accelhub_fix_tp_plan(manager):
-    assert manager.fix_tp_plan("model.q", 4) == {"chip": [PlanRepair({"model.q": "replicate"}, "4 chips")]}
+    assert manager.fix_tp_plan("cpu", "model.q", 4) == {"chip": [PlanRepair({"model.q": "replicate"}, "4 chips")]}
 
 
 def test_accelhub_checks(manager, tmp_path):
@@ -159,3 +160,31 @@ def test_lists_of_plugins():
     assert "cuda" not in Manager({"ACCELHUB_DISABLE_PLUGINS": "cuda, tpu"}).origins
     with pytest.raises(UsageError, match="names 'nope'"):
         Manager({"ACCELHUB_PLUGINS": "nope"})
+
+
+def test_a_plugin_that_fails_is_left_out_and_said_unless_its_platform_is_in_use(manager, caplog):
+    class Bad:
+        @hookimpl
+        def accelhub_fix_tp_plan(self):
+            raise KeyError("gone")
+
+    manager.register("bad", Bad())
+    assert list(manager.fix_tp_plan("chip", "model.q", 2)) == ["chip"]
+    assert "left out: plugin 'bad'" in caplog.text
+    with pytest.raises(PluginError, match="'bad'"):
+        manager.fix_tp_plan("bad", "model.q", 2)
+
+
+@pytest.mark.parametrize("answer", [UsageError("no driver"), "three chips"])
+def test_a_discovery_that_fails_or_answers_nonsense_is_a_broken_platform(manager, tmp_path, answer):
+    class Bad:
+        @hookimpl
+        def accelhub_discover(self):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    manager.register("bad", Bad())
+    (bad,) = (sighting.shown for sighting in survey(manager, tmp_path, {"WHY": ""}) if sighting.name == "bad")
+    assert bad.state == "broken"
+    assert str(answer) in bad.reason

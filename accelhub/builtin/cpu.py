@@ -20,7 +20,7 @@ def accelhub_check_chips() -> str:
 
 @hookimpl
 def accelhub_prepare_process() -> Prepared:
-    return Prepared(device="cpu", process_group="gloo")
+    return Prepared(device="cpu")
 
 
 @hookimpl

@@ -33,7 +33,7 @@ def accelhub_prepare_process(process: Process) -> Prepared:
 
     several = process.world_size == 1 and torch.cuda.device_count() > 1
     device_map = "auto" if several else ""  # accelerate's "auto" knows CUDA, and spreads over the GPUs of one process
-    return Prepared(device=f"cuda:{process.local_rank}", process_group="nccl", device_map=device_map)
+    return Prepared(device=f"cuda:{process.local_rank}", device_map=device_map)
 
 
 @hookimpl

@@ -1,6 +1,5 @@
 """The command line: one small file a command, which prints and decides nothing."""
 
-import os
 import sys
 
 import click
@@ -27,6 +26,3 @@ def main() -> None:
     except AccelhubError as error:
         click.echo(f"accelhub: {error}", err=True)
         sys.exit(ExitCode.USAGE)
-    except BrokenPipeError:  # a reader such as `head` went away; Python would complain once more at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.OK)

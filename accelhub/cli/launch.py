@@ -58,10 +58,7 @@ def launch(
             click.echo(
                 f"accelhub: {option} behind {script} goes to the script; accelhub's options go before it", err=True
             )
-    if emulate is not None:
-        # An option wins over the environment.
-        os.environ |= {"ACCELHUB_EMULATE": emulate, "ACCELHUB_DEVICE": emulate.partition(":")[0]}
-    plan = plan_launch(get_manager(), os.environ, script, arguments, chips=chips, module=module)
+    plan = plan_launch(get_manager(), os.environ, script, arguments, chips=chips, emulate=emulate, module=module)
     if dry_run:
         _show(plan, as_json=as_json)
         return
@@ -69,7 +66,11 @@ def launch(
 
     from accelhub.launch.run import run
 
-    sys.exit(run(plan))
+    failure = run(plan)
+    if failure is not None:
+        if failure.reason:
+            click.echo(f"accelhub: {failure.reason}", err=True)
+        sys.exit(failure.exit_code)
 
 
 def _show(plan: LaunchPlan, *, as_json: bool) -> None:

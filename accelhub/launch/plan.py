@@ -49,12 +49,14 @@ def plan_launch(
     arguments: Sequence[str],
     *,
     chips: int | Literal["all"],
+    emulate: str | None,
     module: bool,
 ) -> LaunchPlan:
     """Plan one process per device on `chips` chips of the platform that is meant.
 
     Args:
         environ: what the workers inherit; `ACCELHUB_DEVICE` and `ACCELHUB_EMULATE` choose the platform.
+        emulate: what to emulate; wins over both of these variables.
         script: a Python file, or a module's name if `module`.
         arguments: the script's own.
 
@@ -66,6 +68,8 @@ def plan_launch(
         kind = "it is a folder" if Path(script).is_dir() else "no such file"
         raise UsageError(f"cannot launch {script}: {kind}; give a Python file, or -m and a module's name")
     require_torch(environ)
+    if emulate is not None:
+        environ = {**environ, "ACCELHUB_EMULATE": emulate, "ACCELHUB_DEVICE": emulate.partition(":")[0]}
     sighting = choose(survey(manager, Path("/"), environ), None, environ)
     found, emulation = sighting.found, sighting.emulation
     if found is None:

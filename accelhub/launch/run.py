@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from accelhub.launch.plan import LaunchPlan
@@ -15,19 +17,28 @@ _PREFIX: Final = "[rank ${rank}] "
 _AUTOLOAD: Final = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
-def run(plan: LaunchPlan) -> int:
-    """Run the plan's processes to their end.
+@dataclass(frozen=True)
+class Failure:
+    """Why a launch failed.
 
-    Returns:
-        0, or the exit code of the process that failed first: its own code, or 128 + the signal that ended it.
+    Attributes:
+        exit_code: that of the rank that failed first: its own, or 128 + the signal that ended it.
+        reason: one line for the user; "" where a lone process has said all there is to say.
     """
+
+    exit_code: int
+    reason: str
+
+
+def run(plan: LaunchPlan) -> Failure | None:
+    """Run the plan's processes to their end; when one fails, the others are stopped."""
     os.environ.update({setting.name: setting.value for setting in plan.environment})
     with _no_device_backends():
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # we report the failure ourselves
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # Failure reports it in one line
     several = plan.spec.processes > 1
     with tempfile.TemporaryDirectory(prefix="accelhub-launch-") as logs:
         config = LaunchConfig(
@@ -45,12 +56,19 @@ def run(plan: LaunchPlan) -> int:
         try:
             elastic_launch(config, plan.command[0])(*plan.command[1:])
         except ChildFailedError as error:
-            first = min(error.failures.values(), key=lambda failure: failure.timestamp)
-            code: int = first.exitcode
-            return code if code >= 0 else 128 - code
+            rank, first = min(error.failures.items(), key=lambda failure: failure[1].timestamp)
+            return _failure(rank, first.exitcode, several=several)
         except SignalException as stopped:
-            return 128 + int(stopped.sigval)
-    return 0
+            number = int(stopped.sigval)
+            return Failure(128 + number, f"stopped by {signal.Signals(number).name}, and every rank with it")
+    return None
+
+
+def _failure(rank: int, code: int, *, several: bool) -> Failure:
+    others = "; the other ranks were stopped" if several else ""
+    if code < 0:
+        return Failure(128 - code, f"rank {rank} was ended by {signal.Signals(-code).name}{others}")
+    return Failure(code, f"rank {rank} failed with exit code {code}{others}" if several else "")
 
 
 @contextlib.contextmanager

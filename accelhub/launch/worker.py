@@ -9,14 +9,13 @@ import traceback
 from pathlib import Path
 
 from accelhub.errors import AccelhubError, ExitCode
-from accelhub.platforms import choose
-from accelhub.process import prepare, sightings, world_size
+from accelhub.process import current, prepare, world_size
 
 
 def main(arguments: list[str]) -> None:
     """Run `[-m] SCRIPT ARGUMENTS...` as Python itself would."""
     try:
-        prepare(choose(sightings(), None, os.environ))
+        prepare(current())
     except AccelhubError as error:
         print(f"accelhub: {error}", file=sys.stderr)
         sys.exit(ExitCode.USAGE)

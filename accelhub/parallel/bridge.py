@@ -16,7 +16,7 @@ from accelhub.process import world_size
 
 OLDEST: Final = (5, 20)
 NEWER: Final = (5, 25)
-"""The first release that this shim has not been tested with."""
+"""The first release that this shim is not known to work with: `make ranges` runs its tests on the oldest and newest."""
 
 
 class ShardedDeviceMap(str):
@@ -51,6 +51,8 @@ def _install() -> None:
     def from_pretrained(cls: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(kwargs.get("device_map"), ShardedDeviceMap):
             del kwargs["device_map"]
+            if kwargs.get("distributed_config") is not None:
+                raise UsageError("device_map=accelhub.auto() shards by itself: leave out distributed_config, or auto()")
             config = kwargs.get("config")
             if not isinstance(config, transformers.PreTrainedConfig):
                 config = cls.config_class.from_pretrained(path if config is None else config)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 from accelhub.errors import PlanError, UsageError
 from accelhub.messages import say_once
 from accelhub.parallel.repairs import repair_heads
-from accelhub.placement import device
+from accelhub.parallel.styles import provide_replicate
 from accelhub.plugins.manager import get_manager
-from accelhub.process import world_size
+from accelhub.process import current, prepare, world_size
 from accelhub.types import PlanRepair
 
 
@@ -37,9 +38,9 @@ def shard(model: str | Path, tp_size: int | None = None) -> dict[str, Any]:
         raise UsageError(
             f"tp_size={size} does not fit a world of {world}: start it with accelhub launch --chips {size}"
         )
-    here = device()
+    here = prepare(current())
     if size == 1:
-        return {"device_map": str(here)}
+        return {"device_map": here.device}
 
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -56,6 +57,7 @@ def shard_arguments(model_class: Any, config: Any, tp_size: int) -> dict[str, An
     """As `shard()`, for a model class and a configuration that are at hand."""
     from transformers.distributed import DistributedConfig
 
+    provide_replicate()
     repairs = plan_repairs(model_class, config, tp_size)
     for repair in repairs:
         say_once(repair.reason)
@@ -68,17 +70,18 @@ def plan_repairs(model_class: Any, config: Any, tp_size: int) -> list[PlanRepair
 
     Raises:
         PlanError: there is no plan.
+        PluginError: the plugin of this process's platform failed.
     """
     import torch
 
     with torch.device("meta"):
-        model = model_class(config)
+        model = model_class(copy.deepcopy(config))  # building a model writes to its configuration
     if not model.tp_plan:
         raise PlanError(
             f"{model_class.__name__} has no tensor-parallel plan in transformers, so it cannot be sharded over"
             f' {tp_size} chips; device_map=accelhub.auto("replicate") loads a whole copy on each'
         )
     repairs = repair_heads(model, tp_size)
-    for offered in get_manager().fix_tp_plan(model, tp_size).values():
+    for offered in get_manager().fix_tp_plan(current().name, model, tp_size).values():
         repairs.extend(offered)
     return repairs

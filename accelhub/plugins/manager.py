@@ -16,6 +16,7 @@ from typing import Any, Final
 import pluggy
 
 from accelhub.errors import AccelhubError, PluginError, UsageError
+from accelhub.messages import say_once
 from accelhub.plugins import NAME, spec
 from accelhub.types import (
     Absent,
@@ -86,7 +87,10 @@ class Manager:
     # Hooks of one platform ------------------------------------------------------------------------------------------
 
     def discover(self, name: str, root: Path, environ: Mapping[str, str]) -> Found | Absent | None:
-        return self._call(name, "accelhub_discover", root=root, environ=environ)  # type: ignore[no-any-return]
+        result = self._call(name, "accelhub_discover", root=root, environ=environ)
+        if result is None or isinstance(result, Found | Absent):
+            return result
+        raise PluginError(f"plugin {name!r} ({self.origins[name]}) discovered {result!r}, neither Found nor Absent")
 
     def check_chips(self, name: str, found: Found, count: int) -> str:
         return self._call(name, "accelhub_check_chips", found=found, count=count) or ""
@@ -109,8 +113,9 @@ class Manager:
     def kernels(self) -> dict[str, Sequence[KernelOffer]]:
         return self._call_all("accelhub_kernels")
 
-    def fix_tp_plan(self, model: Any, tp_size: int) -> dict[str, Sequence[PlanRepair]]:
-        return self._call_all("accelhub_fix_tp_plan", model=model, tp_size=tp_size)
+    def fix_tp_plan(self, platform: str, model: Any, tp_size: int) -> dict[str, Sequence[PlanRepair]]:
+        """Repairs of every plugin; only a failure of `platform`'s own is raised."""
+        return self._call_all("accelhub_fix_tp_plan", platform, model=model, tp_size=tp_size)
 
     def checks(self, root: Path, environ: Mapping[str, str]) -> dict[str, Sequence[Finding]]:
         return self._call_all("accelhub_checks", root=root, environ=environ)
@@ -137,10 +142,20 @@ class Manager:
             )
         return result
 
-    def _call_all(self, hook: str, **arguments: Any) -> dict[str, Any]:
-        names = (name for name, plugin in self._pluggy.list_name_plugin() if plugin is not None)
-        answers = {name: self._call(name, hook, **arguments) for name in names}
-        return {name: answer[0] for name, answer in answers.items() if answer}
+    def _call_all(self, hook: str, required: str = "", **arguments: Any) -> dict[str, Any]:
+        """Answers by plugin. One that raises is left out, and that is said, unless it is the `required` one."""
+        answers = {}
+        for name, plugin in self._pluggy.list_name_plugin():
+            try:
+                answer = self._call(name, hook, **arguments) if plugin is not None else None
+            except AccelhubError as error:
+                if name == required:
+                    raise
+                say_once(f"left out: {error}")
+                continue
+            if answer:
+                answers[name] = answer[0]
+        return answers
 
 
 @cache

@@ -4,12 +4,7 @@ from typing import Final
 
 from accelhub.types import CompileSettings
 
-# `dynamic=False` and the backend's name: torch_tpu 0.2.0, _loader.py. Padding to the 128 lanes of a vector register:
-# "Pallas TPU details" in the JAX documentation. float64 is computed in software, complex128 not at all.
-SETTINGS: Final = CompileSettings(
-    backend="tpu",
-    dynamic=False,
-    mode="default",
-    padding_multiple=128,
-    unsupported_dtypes=("float64", "complex128"),
-)
+# Backend and `dynamic=False`: torch_tpu 0.2.0, _loader.py. 128: the lanes of a vector register, NUM_LANES in
+# jax/_src/pallas/mosaic/tpu_info.py of jax 0.10.2. No dtype is listed as unsupported: torch_tpu names float64 and
+# complex128 among its own (_device_module.py), and what a chip makes of them has not been seen.
+SETTINGS: Final = CompileSettings(backend="tpu", dynamic=False, mode="default", padding_multiple=128)

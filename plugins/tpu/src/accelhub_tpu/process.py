@@ -15,4 +15,4 @@ def prepare(process: Process) -> Prepared:
         notes = start(process)
     else:
         adapter.load()
-    return Prepared(device="tpu:0", process_group="tpu_dist", notes=notes)
+    return Prepared(device="tpu:0", notes=notes)

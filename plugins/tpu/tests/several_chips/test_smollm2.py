@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 
-from launching import launch
+from launching import accelhub, launch
 
+EXAMPLE = Path(__file__).parents[4] / "examples/generate.py"
 MODEL = os.environ.get("SMOLLM2", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="SMOLLM2 names no folder; make test makes it from the package")
 
@@ -34,3 +37,12 @@ def test_emulated_chips_give_the_cpus_tokens(on_the_cpu, tmp_path, chips):
         assert result["tokens"] == on_the_cpu["tokens"]
     assert "emulated on CPU" in done.stderr
     assert ("compiled graphs break at collectives" in done.stderr) == (chips > 1)
+
+
+def test_the_demo_is_a_script_that_knows_nothing_of_chips():
+    assert not re.search("tpu|emulat|neuron|cuda", EXAMPLE.read_text(), re.I)
+    done = accelhub("launch", "--emulate", "tpu", "--chips", 2, EXAMPLE, MODEL)
+    assert done.returncode == 0, done.stderr
+    answer, speed = done.stdout.splitlines()  # of rank 0 alone
+    assert answer == "[rank 0] The capital of France is Paris."
+    assert re.fullmatch(r"\[rank 0\] [0-9.]+ tokens/s on tpu:0: tpu generic x 2 \(emulated on CPU\)", speed)
