@@ -17,9 +17,16 @@ NEW_TOKENS = 6
 
 
 def generate(model, **options):
-    return model.generate(
-        tiny_models.prompt(), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False, **options
-    ).tolist()
+    """Greedy tokens, and over how many KV heads the cache of the first layer goes on this chip."""
+    result = model.generate(
+        tiny_models.prompt(),
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        return_dict_in_generate=True,
+        **options,
+    )
+    return result.sequences.tolist(), result.past_key_values.layers[0].keys.shape[1]
 
 
 def logits(model):
@@ -45,13 +52,18 @@ def check(folder, case):
         parameter.to_local().numel() if hasattr(parameter, "to_local") else parameter.numel()
         for parameter in model.parameters()
     )
-    tokens = generate(reference)
+    tokens, _ = generate(reference)
+    dynamic, dynamic_heads = generate(model)
+    static, static_heads = generate(model, cache_implementation="static")
+    chunked, chunked_heads = generate(model, cache_implementation="static", prefill_chunk_size=3)
     result = {
         "device": str(model.device),
         "error": ((logits(model) - expected).abs().max() / expected.abs().max()).item(),
         "held": held / sum(parameter.numel() for parameter in reference.parameters()),
-        "same_tokens": generate(model) == tokens,
-        "same_tokens_static": generate(model, cache_implementation="static") == tokens,
+        "same_tokens": dynamic == tokens,
+        "same_tokens_static": static == tokens,
+        "same_tokens_chunked": chunked == tokens,
+        "cached_heads": [dynamic_heads, static_heads, chunked_heads],
     }
     whole, sharded = gradients(reference), gradients(model)
     largest = max(gradient.abs().max() for gradient in whole.values())

@@ -6,6 +6,7 @@ import click
 
 from accelhub.cli.devices import devices
 from accelhub.cli.launch import launch
+from accelhub.cli.plan import plan
 from accelhub.errors import AccelhubError, ExitCode
 
 
@@ -17,6 +18,7 @@ def command() -> None:
 
 command.add_command(devices)
 command.add_command(launch)
+command.add_command(plan)
 
 
 def main() -> None:

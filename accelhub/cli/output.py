@@ -31,3 +31,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def gib(size: int | None) -> str:
     return "" if size is None else f"{size / 1024**3:.0f} GiB"
+
+
+def mib(size: int) -> str:
+    return f"{size / 1024**3:.2f} GiB" if size >= 1024**3 else f"{size / 1024**2:.2f} MiB"

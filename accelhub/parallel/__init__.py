@@ -1,5 +1,5 @@
-"""Tensor parallelism: `shard()`, the repairs to a model's plan (`repairs`), and `auto()`'s way in (`bridge`)."""
+"""Tensor parallelism: `shard()` and `plan()`, the rules that repair a plan, and `auto()`'s way in (`bridge`)."""
 
-from accelhub.parallel.sharding import shard
+from accelhub.parallel.sharding import plan, shard
 
-__all__ = ["shard"]
+__all__ = ["plan", "shard"]

@@ -2,86 +2,119 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from accelhub.errors import PlanError, UsageError
+from accelhub.errors import UsageError
 from accelhub.messages import say_once
-from accelhub.parallel.repairs import repair_heads
-from accelhub.parallel.styles import provide_replicate
-from accelhub.plugins.manager import get_manager
+from accelhub.parallel.caches import count_own_kv_heads
+from accelhub.parallel.loading import read_fused_tensors_whole
+from accelhub.parallel.planner import Plan, make_plan
 from accelhub.process import current, prepare, world_size
-from accelhub.types import PlanRepair
+
+MOSTLY_WHOLE: Final = 0.75
+"""A chip that holds more than this of the parameters is worth a word."""
 
 
-def shard(model: str | Path, tp_size: int | None = None) -> dict[str, Any]:
+def shard(model: str | Path, tp_size: int | None = None, fsdp_size: int | None = None) -> dict[str, Any]:
     """Arguments for `from_pretrained` that shard a causal language model over chips, its plan repaired.
 
         AutoModelForCausalLM.from_pretrained(path, **accelhub.shard(path))
 
     Args:
         model: what `from_pretrained` takes: a folder, or a name on the Hub.
-        tp_size: over how many chips; the whole world by default.
+        tp_size: over how many chips each tensor is split; by default what `fsdp_size` leaves of the world.
+        fsdp_size: over how many such groups the parameters are also dealt out by FSDP2; 1 by default.
 
     Returns:
         `{"distributed_config": ...}`; in a world of one process `{"device_map": ...}`, which shards nothing.
 
     Raises:
-        UsageError: `tp_size` does not fit the world, or the model cannot be read.
-        PlanError: transformers has no plan for the architecture.
+        UsageError: the sizes do not fit the world, or the model cannot be read.
+        PlanError: transformers has no plan for the architecture, and none could be derived.
         DeviceError, PluginError: as `accelhub.device()`.
     """
-    world = world_size()
-    size = world if tp_size is None else tp_size
-    if size < 1 or world % size:
-        raise UsageError(
-            f"tp_size={size} does not fit a world of {world}: start it with accelhub launch --chips {size}"
-        )
+    tp, fsdp = _sizes(tp_size, fsdp_size, world_size())
     here = prepare(current())
-    if size == 1:
+    if tp == fsdp == 1:
         return {"device_map": here.device}
+    return shard_arguments(*describe(model), tp, fsdp)
+
+
+def plan(model: str | Path, tp_size: int, fsdp_size: int = 1) -> Plan:
+    """The plan by which `shard()` would shard a model over so many chips; needs neither chips nor weights.
+
+    Raises:
+        UsageError: the size is none, or the model's configuration cannot be read.
+        PlanError: as `shard()`.
+    """
+    tp, fsdp = _sizes(tp_size, fsdp_size, tp_size * fsdp_size)
+    return make_plan(*describe(model), tp, fsdp)
+
+
+def describe(model: str | Path) -> tuple[Any, Any]:
+    """The class and the configuration of a causal language model.
+
+    Raises:
+        UsageError: no configuration can be read there, or transformers knows no such causal language model.
+    """
+    folder = Path(model)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UsageError(f"cannot read the configuration of {model}: there is no config.json in this folder")
+    if not folder.exists() and str(model).startswith(("/", ".", "~")):
+        raise UsageError(f"cannot read the configuration of {model}: there is no such folder")
 
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
         config = AutoConfig.from_pretrained(model)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UsageError(f"cannot read the configuration of {model}: {reason}") from error
-    model_class = AutoModelForCausalLM._model_mapping[type(config)]
-    return shard_arguments(model_class, config, size)
+    try:
+        return AutoModelForCausalLM._model_mapping[type(config)], config
+    except KeyError:
+        raise UsageError(f"{model} is a {config.model_type!r}, which is no causal language model") from None
 
 
-def shard_arguments(model_class: Any, config: Any, tp_size: int) -> dict[str, Any]:
+def shard_arguments(model_class: Any, config: Any, tp_size: int, fsdp_size: int = 1) -> dict[str, Any]:
     """As `shard()`, for a model class and a configuration that are at hand."""
     from transformers.distributed import DistributedConfig
 
-    provide_replicate()
-    repairs = plan_repairs(model_class, config, tp_size)
-    for repair in repairs:
-        say_once(repair.reason)
-    override = {pattern: style for repair in repairs for pattern, style in repair.plan.items()}
-    return {"distributed_config": DistributedConfig(tp_size=tp_size, tp_plan=override or None)}
-
-
-def plan_repairs(model_class: Any, config: Any, tp_size: int) -> list[PlanRepair]:
-    """What has to change in the model's own plan: accelhub's repairs, then those of plugins.
-
-    Raises:
-        PlanError: there is no plan.
-        PluginError: the plugin of this process's platform failed.
-    """
-    import torch
-
-    with torch.device("meta"):
-        model = model_class(copy.deepcopy(config))  # building a model writes to its configuration
-    if not model.tp_plan:
-        raise PlanError(
-            f"{model_class.__name__} has no tensor-parallel plan in transformers, so it cannot be sharded over"
-            f' {tp_size} chips; device_map=accelhub.auto("replicate") loads a whole copy on each'
+    made = make_plan(model_class, config, tp_size, fsdp_size, current().name)
+    for line in explain(made):
+        say_once(line)
+    count_own_kv_heads()
+    if made.reads_fused_tensors:
+        read_fused_tensors_whole()
+    return {
+        "distributed_config": DistributedConfig(
+            tp_size=tp_size, fsdp_size=fsdp_size, ep_size=made.ep_size, tp_plan=made.override or None
         )
-    repairs = repair_heads(model, tp_size)
-    for offered in get_manager().fix_tp_plan(current().name, model, tp_size).values():
-        repairs.extend(offered)
-    return repairs
+    }
+
+
+def explain(made: Plan) -> list[str]:
+    """What the user should know of a plan, a line each."""
+    lines = [repair.reason for repair in made.repairs]
+    if made.derived and made.tp_size > 1:
+        lines.insert(0, f"transformers has no plan for the layers of {made.architecture}: one was derived and proved")
+    lines += [f"{block} stays whole on every chip: {reason}" for block, reason in made.whole.items()]
+    if made.ep_size > 1:
+        lines.append(f"whole experts are dealt out over {made.ep_size} chips")
+    if made.tp_size > 1 and made.held > MOSTLY_WHOLE:
+        lines.append(f"{made.held:.0%} of the parameters are whole on each of {made.tp_size} chips")
+    return lines
+
+
+def _sizes(tp_size: int | None, fsdp_size: int | None, world: int) -> tuple[int, int]:
+    fsdp = 1 if fsdp_size is None else fsdp_size
+    tp = max(1, world // max(1, fsdp)) if tp_size is None else tp_size
+    if tp < 1 or fsdp < 1:
+        raise UsageError(f"tp_size={tp} and fsdp_size={fsdp}: both must be 1 or more")
+    if tp * fsdp != world:
+        raise UsageError(
+            f"tp_size={tp} x fsdp_size={fsdp} does not fit a world of {world}: start it with accelhub launch"
+            f" --chips {tp * fsdp}"
+        )
+    return tp, fsdp

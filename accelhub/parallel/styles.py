@@ -1,13 +1,293 @@
-"""What differs between the transformers releases that are supported, by capability."""
+"""accelhub's own styles, beside those of transformers: how a module is split, and what it exchanges.
+
+A style is a stateless object that transformers finds in a plan by its name. `shard_param` runs while the model is on
+the meta device and says which part of a parameter this chip reads; `install_forward` wraps the module's forward pass.
+What the styles of projections must know of their attention, how its heads are dealt, the style of the attention
+leaves on them: it comes before them.
+
+Imports torch and transformers, so it is imported only where a model is sharded.
+"""
 
 from __future__ import annotations
 
-from accelhub.parallel.repairs import REPLICATE
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+from transformers.distributed.tensor_parallel import (
+    ALL_PARALLEL_STYLES,
+    EmbeddingParallel,
+    RowwiseParallel,
+    TensorParallelLayer,
+    _AllReduceBackward,
+    _AllReduceForward,
+    _use_local_dtensor_params,
+)
+
+from accelhub.parallel.attention import Share, count_own, own_biases, own_query_key_values, shares_of
+from accelhub.parallel.cuts import is_transposed
+from accelhub.parallel.heads import Deal, Heads, heads_of
+from accelhub.parallel.names import ATTENTIONS, REPLICATE, Style
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def provide_replicate() -> None:
-    """Register the style that leaves a module whole on every chip, where transformers lacks it (5.20 does)."""
-    from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES, TensorParallelLayer
+def provide() -> None:
+    """Register the styles with transformers, and `replicate` where a release lacks it (5.20 does)."""
+    styles = {
+        **{style: Attention(style) for style in ATTENTIONS},
+        Style.COLWISE: DealtColwise(),
+        Style.COLWISE_HALVES: DealtColwise(pieces=2),
+        Style.COLWISE_THIRDS: DealtColwise(pieces=3),
+        Style.QKV_SLICE: QueryKeyValueSlice(),
+        Style.ROWWISE: DealtRowwise(),
+        Style.KV_SLICE: KeyValueSlice(),
+        Style.PARTIAL_GRADIENT: PartialGradient(),
+        Style.ROWWISE_COPY: RowwiseCopy(),
+        Style.EMBEDDING_COPY: EmbeddingCopy(shard_dim=0),
+        Style.PARTIAL_SUM: PartialSum(),
+        REPLICATE: TensorParallelLayer(),
+    }
+    for name, style in styles.items():
+        if name not in ALL_PARALLEL_STYLES:
+            ALL_PARALLEL_STYLES.register(str(name), style)
 
-    if REPLICATE not in ALL_PARALLEL_STYLES:
-        ALL_PARALLEL_STYLES.register(REPLICATE, TensorParallelLayer())
+
+def sum_gradient(tensor: Tensor, group: Any) -> Tensor:
+    """The tensor itself; its gradient becomes the sum of those of the group's chips."""
+    if torch.is_grad_enabled() and tensor.requires_grad and group.size() > 1:
+        return _AllReduceBackward.apply(tensor, group)
+    return tensor
+
+
+def sum_output(tensor: Tensor, group: Any) -> Tensor:
+    """The sum of the group's tensors; its gradient is that of the sum."""
+    return _AllReduceForward.apply(tensor, group) if group.size() > 1 else tensor
+
+
+def share_of(module: nn.Module, mesh: DeviceMesh) -> Share:
+    """The share that the module's attention left on it; an even one where there is no such attention."""
+    known: Share | None = getattr(module, "_accelhub_share", None)
+    if known is None:  # an attention's own parameters are split before the attention can tell
+        style = Style.ATTENTION if heads_of(module) else Style.DERIVED_ATTENTION
+        known = shares_of(style, module, mesh.size()).get(module)
+    chips = mesh.size()
+    return known or Share(Heads(chips, chips), Deal(chips, chips, chips))
+
+
+@cache
+def _grid(mesh: DeviceMesh, splits: int, sharing: int) -> DeviceMesh:
+    chips = mesh.mesh.flatten().reshape(splits, sharing, mesh.size() // splits // sharing)
+    return DeviceMesh(mesh.device_type, chips, mesh_dim_names=("part", "sharing", "copy"))
+
+
+def grid_of(share: Share, mesh: DeviceMesh) -> DeviceMesh:
+    """The chips as (different parts) x (same part, different query heads) x (plain copies); the mesh itself if even."""
+    return mesh if share.splits == mesh.size() else _grid(mesh, share.splits, share.sharing)
+
+
+def part_group(share: Share, mesh: DeviceMesh) -> Any:
+    """The chips with different parts, this one among them."""
+    grid = grid_of(share, mesh)
+    return grid.get_group("part") if grid.ndim > 1 else grid.get_group()
+
+
+class Attention(TensorParallelLayer):
+    """On an attention whose heads are not dealt as transformers supposes: it counts this chip's heads only.
+
+    Comes before its projections, and leaves on each what it must know.
+    """
+
+    def __init__(self, style: str) -> None:
+        self.style = style
+
+    def install_forward(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        share = tell(self.style, module, mesh)
+        if share:
+            super().install_forward(count_own(self.style, module, share), mesh)
+        return module
+
+    def should_use_local_tensors(self, module: nn.Module) -> bool:
+        return True  # a bare parameter, such as attention sinks, has no forward pass of its own to wrap
+
+    def transform_inputs_pre_forward(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
+    ) -> Arguments:
+        share = share_of(module, mesh)
+        return args, own_biases(kwargs, share, mesh.get_local_rank() // share.how.copies)
+
+
+def tell(style: str, attention: nn.Module, mesh: DeviceMesh) -> Share | None:
+    """Leave on each module within an attention its share, and return the attention's."""
+    for module, share in shares_of(style, attention, mesh.size()).items():
+        module._accelhub_share = share
+    own: Share | None = getattr(attention, "_accelhub_share", None)
+    if own:
+        attention._accelhub_kv_heads = own.heads.key_value // own.how.key_value
+    return own
+
+
+class _Dealt(TensorParallelLayer):
+    """A part of a projection's weight on each chip, by heads; chips that use the same heads hold the same part."""
+
+    def shard_param(self, module: nn.Module, param: str, mesh: DeviceMesh) -> None:
+        whole = module._parameters.get(param)
+        if whole is not None:
+            grid = grid_of(self.share(module, mesh), mesh)
+            placements = (self.placement(module, whole, param), *[Replicate()] * (grid.ndim - 1))
+            part = distribute_tensor(whole, grid, placements, src_data_rank=None)
+            module._parameters[param] = nn.Parameter(part, requires_grad=whole.requires_grad)
+
+    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
+        return share_of(module, mesh)
+
+    def placement(self, module: nn.Module, whole: Tensor, param: str) -> Placement:
+        raise NotImplementedError
+
+    def install_forward(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        if is_transposed(module):  # Conv1D counts on its whole width
+            module.forward = partial(_conv1d, module)
+        return super().install_forward(module, mesh)
+
+    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Any:
+        return _use_local_dtensor_params(module)
+
+
+def _conv1d(module: nn.Module, inputs: Tensor) -> Tensor:
+    output = inputs @ module.weight
+    return output if module.bias is None else output + module.bias
+
+
+class DealtColwise(_Dealt):
+    """As "colwise", for heads that are not dealt evenly, for Conv1D, and for layers of several fused pieces.
+
+    Chips that share KV heads sum the gradient of the projection's output. With it, the gradients of its weight and of
+    its input are those of whole KV heads, the same on all of them.
+    """
+
+    def __init__(self, pieces: int = 1) -> None:
+        self.pieces = pieces
+
+    def placement(self, module: nn.Module, whole: Tensor, param: str) -> Placement:
+        dimension = whole.ndim - 1 if is_transposed(module) or whole.ndim == 1 else whole.ndim - 2
+        return Shard(dimension) if self.pieces == 1 else _StridedShard(dimension, split_factor=self.pieces)
+
+    def transform_inputs_pre_forward(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
+    ) -> Arguments:
+        return (sum_gradient(args[0], part_group(share_of(module, mesh), mesh)), *args[1:]), kwargs
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        share = share_of(module, mesh)
+        return output if share.sharing == 1 else sum_gradient(output, grid_of(share, mesh).get_group("sharing"))
+
+
+class DealtRowwise(_Dealt):
+    """As "rowwise", for heads that are not dealt evenly and for Conv1D. The bias is whole, and added once."""
+
+    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
+        return replace(share_of(module, mesh), key_values=False)
+
+    def placement(self, module: nn.Module, whole: Tensor, param: str) -> Placement:
+        if param == "bias":
+            return Replicate()
+        return Shard(whole.ndim - 2 if is_transposed(module) else whole.ndim - 1)
+
+    @contextlib.contextmanager
+    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Iterator[None]:
+        bias = module._parameters.get("bias")
+        if bias is not None:
+            module._parameters["bias"] = None
+        try:
+            with _use_local_dtensor_params(module):
+                yield
+        finally:
+            if bias is not None:
+                module._parameters["bias"] = bias
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        output = sum_output(output, part_group(self.share(module, mesh), mesh))
+        bias = module._parameters.get("bias")
+        if bias is None:
+            return output
+        return output + (bias.to_local() if isinstance(bias, DTensor) else bias)
+
+
+class KeyValueSlice(TensorParallelLayer):
+    """k_proj and v_proj whole on each chip, their output cut to this chip's heads.
+
+    Works where the weights must stay ordinary parameters: under FSDP2, and when they are quantised. Every chip needs
+    query heads of its own.
+    """
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        how = share_of(module, mesh).how
+        width = output.shape[-1] // how.key_value
+        part = mesh.get_local_rank() // how.sharing
+        return sum_gradient(output, mesh.get_group()).narrow(-1, part * width, width).contiguous()
+
+
+class QueryKeyValueSlice(TensorParallelLayer):
+    """A fused projection of all queries, then keys, then values: whole, its output cut to this chip's heads."""
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        share = share_of(module, mesh)
+        output = sum_gradient(output, part_group(share, mesh))
+        return own_query_key_values(output, share, mesh.get_local_rank() // share.how.copies)
+
+
+class PartialGradient(TensorParallelLayer):
+    """Whole on every chip, but works on what one chip has made, as a norm over its heads: gradients are summed."""
+
+    @contextlib.contextmanager
+    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Iterator[None]:
+        group = part_group(replace(share_of(module, mesh), key_values=False), mesh)
+        own = dict(module._parameters)
+        module._parameters.update(
+            {name: sum_gradient(parameter, group) for name, parameter in own.items() if parameter is not None}
+        )
+        try:
+            yield
+        finally:
+            module._parameters.update(own)
+
+
+class RowwiseCopy(RowwiseParallel):
+    """As "rowwise"; the output is a tensor of its own, which the model may add to in place."""
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        return super().transform_output_post_forward(module, output, mesh).clone()
+
+
+class EmbeddingCopy(EmbeddingParallel):
+    """As "embedding_rowwise"; the output is a tensor of its own, which the model may change in place."""
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        return super().transform_output_post_forward(module, output, mesh).clone()
+
+
+class PartialSum(TensorParallelLayer):
+    """A module that computes with its own split parameters: outputs are summed, and the gradients of its inputs."""
+
+    def should_use_local_tensors(self, module: nn.Module) -> bool:
+        return True
+
+    def transform_inputs_pre_forward(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
+    ) -> Arguments:
+        group = mesh.get_group()
+
+        def shared(value: Any) -> Any:
+            return sum_gradient(value, group) if isinstance(value, Tensor) else value
+
+        return tuple(shared(value) for value in args), {name: shared(value) for name, value in kwargs.items()}
+
+    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        return sum_output(output, mesh.get_group())

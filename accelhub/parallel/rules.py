@@ -1,0 +1,203 @@
+"""What goes wrong when a model is sharded by the plan at hand, and what mends it.
+
+A rule reads the model on the meta device (shapes only, no weights) and the plan so far, and lays over the plan what it
+finds missing. It looks at modules, not at names of models, and finds nothing where transformers has learnt to do
+without it. `proof` names the test that fails when the rule is taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accelhub.parallel.heads import Deal, Heads, deal, heads_of
+from accelhub.parallel.names import (
+    COLWISE,
+    EMBEDDING,
+    HEAD_NORM,
+    KEY_VALUE,
+    PACKED_COLWISE,
+    REPLICATE,
+    ROWWISE,
+    Style,
+    wildcard,
+)
+from accelhub.parallel.probes import changed_in_place, fed_by, forgets_loaded_rows, fused_targets
+from accelhub.types import PlanRepair
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rule looks at.
+
+    Attributes:
+        model: a transformers model on the meta device.
+        plan: module pattern (`*` for layer numbers) -> style, with the repairs of the rules before.
+        tp_size: over how many chips a tensor is split.
+        plain_weights: weights must stay one-dimensional shards or whole: under FSDP2, and when they are quantised.
+    """
+
+    model: Any
+    plan: Mapping[str, str]
+    tp_size: int
+    plain_weights: bool = False
+
+    def attentions(self) -> Iterator[tuple[str, Any]]:
+        """Pattern and module of each attention with k_proj that the plan splits."""
+        for name, module in self.model.named_modules():
+            pattern = wildcard(name)
+            if heads_of(module) and self.plan.get(f"{pattern}.k_proj") == COLWISE:
+                yield pattern, module
+
+    def children(self, pattern: str) -> dict[str, str]:
+        """The plan's entries below a module."""
+        return {key: style for key, style in self.plan.items() if key.startswith(f"{pattern}.")}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that goes wrong: how it is found and mended, and the test that shows both."""
+
+    name: str
+    find: Callable[[Request], Iterator[PlanRepair]]
+    proof: str
+
+
+def _head_gates(request: Request) -> Iterator[PlanRepair]:
+    for pattern, module in request.attentions():
+        heads = heads_of(module)
+        for key, style in request.children(pattern).items():
+            child = getattr(module, key.rpartition(".")[2], None)
+            if heads and style == ROWWISE and getattr(child, "out_features", None) == heads.key_value:
+                whole = dict.fromkeys(request.children(pattern), REPLICATE)
+                yield PlanRepair(whole, f"{pattern} is replicated: {key} makes one value per KV head out of all heads")
+                break
+
+
+def _heads(request: Request) -> Iterator[PlanRepair]:
+    uneven: dict[str, list[tuple[Heads, Deal]]] = {}
+    for pattern, module in request.attentions():
+        heads = heads_of(module)
+        if heads and not (how := deal(heads, request.tp_size)).even:
+            uneven.setdefault(pattern, []).append((heads, how))
+    for pattern, found in uneven.items():
+        heads, how = found[0]
+        why = f"{heads.query} query and {heads.key_value} KV heads over {request.tp_size} chips"
+        copied = any(how.copies > 1 for _, how in found)
+        if max(how.query for _, how in found) == 1 or (request.plain_weights and copied):
+            whole = {key: REPLICATE for key, style in request.children(pattern).items() if style in _SPLIT}
+            yield PlanRepair(whole, f"{pattern} is replicated: {why} cannot be dealt out")
+            continue
+        plan = {pattern: Style.ATTENTION}
+        for key, style in request.children(pattern).items():
+            key_value = key.rpartition(".")[2] in KEY_VALUE
+            if key_value and request.plain_weights:
+                plan[key] = Style.KV_SLICE
+            elif style in _DEALT and (key_value or copied):
+                plan[key] = _DEALT[style]
+        yield PlanRepair(plan, f"{pattern}: {why}: {_told(how, request.plain_weights)}")
+
+
+_SPLIT: Final = (COLWISE, ROWWISE, HEAD_NORM)
+_DEALT: Final = {COLWISE: Style.COLWISE, ROWWISE: Style.ROWWISE, HEAD_NORM: Style.PARTIAL_GRADIENT}
+
+
+def _told(how: Deal, plain_weights: bool) -> str:
+    if plain_weights:
+        return "each chip holds all KV projections and uses the heads of its own"
+    parts = [f"query heads are split {how.query} ways"] if how.copies > 1 else []
+    if how.sharing > 1:
+        parts.append(f"{how.sharing} chips share each KV head")
+    if how.copies > 1:
+        parts.append(f"{how.copies} chips hold the same")
+    return ", ".join(parts)
+
+
+def _embeddings(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        style = request.plan.get(wildcard(name), "")
+        if style.startswith("embedding_") and any(module.children()):
+            yield PlanRepair({wildcard(name): REPLICATE}, f"{wildcard(name)} is replicated: it is no plain look-up")
+
+
+def _padding(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        style = request.plan.get(wildcard(name), "")
+        if style.startswith("embedding_") and _tied(request.model, name) and forgets_loaded_rows(request.model, module):
+            reason = f"{wildcard(name)} is replicated: {type(request.model).__name__} would zero its row for padding"
+            yield PlanRepair({wildcard(name): REPLICATE}, reason)
+
+
+def _ties(request: Request) -> Iterator[PlanRepair]:
+    modules = {module: wildcard(name) for name, module in request.model.named_modules()}
+    entry, head = (
+        modules.get(module) for module in (request.model.get_input_embeddings(), request.model.get_output_embeddings())
+    )
+    if entry and head and _tied(request.model, entry):
+        styles = {request.plan.get(entry), request.plan.get(head)}
+        if REPLICATE in styles and styles != {REPLICATE}:
+            yield PlanRepair({entry: REPLICATE, head: REPLICATE}, f"{entry} and {head} are replicated: they are one")
+
+
+def _tied(model: Any, embedding: str) -> bool:
+    return f"{embedding}.weight" in {*(model.all_tied_weights_keys or {}).values()}
+
+
+def _own_parameters(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        pattern = wildcard(name)
+        own = [f"{pattern}.{parameter}" for parameter, _ in module.named_parameters(recurse=False)]
+        if request.plan.get(pattern) == "all_reduce" and any(key in request.plan for key in own):
+            reason = f"{pattern} computes with its own split parameters"
+            yield PlanRepair({pattern: Style.PARTIAL_SUM}, reason)
+
+
+def _fused_halves(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        pattern = wildcard(name)
+        shapes = {f"{pattern}.{key}": parameter.shape for key, parameter in module.named_parameters(recurse=False)}
+        inner = {shape[-1] for key, shape in shapes.items() if request.plan.get(key) == ROWWISE and len(shape) == 3}
+        for key, shape in shapes.items():
+            if request.plan.get(key) == COLWISE and len(shape) == 3 and shape[-2] / 2 in inner:
+                yield PlanRepair({key: PACKED_COLWISE}, f"{key} holds two halves, gate and up, to be split each")
+
+
+def _in_place(request: Request) -> Iterator[PlanRepair]:
+    names = [name for name, _ in request.model.named_modules() if request.plan.get(wildcard(name)) in _COPIES]
+    for pattern in sorted({wildcard(name) for name in changed_in_place(request.model, names)}):
+        copy = _COPIES[request.plan[pattern]]
+        yield PlanRepair({pattern: copy}, f"{pattern}: its output is changed in place, which gradients do not allow")
+
+
+_COPIES: Final = {ROWWISE: Style.ROWWISE_COPY, EMBEDDING: Style.EMBEDDING_COPY}
+
+
+def _partial_gradients(request: Request) -> Iterator[PlanRepair]:
+    columns = (COLWISE, Style.COLWISE, PACKED_COLWISE)
+    names = [name for name, _ in request.model.named_modules() if request.plan.get(wildcard(name)) in columns]
+    for pattern in sorted({wildcard(name) for name in fed_by(request.model, names)} - request.plan.keys()):
+        reason = f"{pattern} works on what one chip has made: its gradient is the sum of all chips'"
+        yield PlanRepair({pattern: Style.PARTIAL_GRADIENT}, reason)
+
+
+def _fused_checkpoint(request: Request) -> Iterator[PlanRepair]:
+    if targets := fused_targets(request.model, request.plan):
+        yield PlanRepair({}, f"{', '.join(targets)}: one tensor in the checkpoint, read whole and then split")
+
+
+FUSED_CHECKPOINT: Final = Rule("fused checkpoint", _fused_checkpoint, "test_architectures.py: hrm_text, sarvam_moe")
+
+RULES: Final = (
+    Rule("head gates", _head_gates, "test_architectures.py: doge"),
+    Rule("heads", _heads, "test_architectures.py: qwen3 with 2 KV heads on 4 chips"),
+    Rule("own parameters", _own_parameters, "test_architectures.py: inkling_text"),
+    Rule("fused halves", _fused_halves, "test_architectures.py: inkling_text"),
+    Rule("embeddings", _embeddings, "test_architectures.py: inkling_text"),
+    Rule("padding rows", _padding, "test_architectures.py: youtu, tied"),
+    Rule("tied weights", _ties, "test_architectures.py: inkling_text, tied"),
+    Rule("changed in place", _in_place, "test_architectures.py: llama4_text"),
+    Rule("partial gradients", _partial_gradients, "test_architectures.py: apertus"),
+    FUSED_CHECKPOINT,
+)
+"""In this order: a later rule sees the plan that the earlier ones left."""

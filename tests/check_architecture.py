@@ -1,0 +1,134 @@
+"""What one rank finds of a model that `architectures.save` wrote, sharded; and what the ranks' findings mean."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from transformers import AutoModelForCausalLM
+
+import accelhub
+import accelhub.parallel
+import architectures
+from ranks import Result
+
+TOLERANCE = 2e-4
+"""Of the largest logit, or of the model's largest gradient."""
+
+LOGITS, GRADIENTS, TOKENS, STATIC = STAGES = ("logits", "gradients", "tokens", "static")
+"""What can be checked, in this order; the bytes are always counted."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A saved model, whether accelhub loads it, and what to check."""
+
+    folder: Path
+    accelhub: bool = True
+    stages: Collection[str] = STAGES
+
+
+def check(case: Case) -> Iterator[Result]:
+    """Load the model sharded over the world and yield what is found, as `ranks.run` wants it.
+
+    The stages of which the whole model is not capable are left out.
+    """
+    reference = torch.load(case.folder / "reference.pt")
+    ids, expected = reference["ids"], reference["logits"]
+    yield {"stage": "load"}
+    model = _load(case).eval()
+    yield {"bytes": held_bytes(model)}
+    if case.accelhub and torch.distributed.get_rank() == 0:
+        yield {"stage": "plan"}
+        yield {"predicted": accelhub.parallel.plan(case.folder, torch.distributed.get_world_size()).bytes_per_rank}
+    if LOGITS in case.stages:
+        yield {"stage": LOGITS}
+        with torch.no_grad():
+            found = model(ids).logits
+        yield {LOGITS: difference(found, expected)}
+    if GRADIENTS in case.stages and reference["gradients"] is not None:
+        yield {"stage": GRADIENTS}
+        yield {
+            GRADIENTS: max(difference(model(ids).logits.detach(), expected), _gradients_difference(model, reference))
+        }
+    for stage, options in ((TOKENS, {}), (STATIC, {"cache_implementation": "static"})):
+        if stage in case.stages and reference[stage] is not None:
+            yield {"stage": stage}
+            same = torch.equal(architectures.generate(model, ids, **options), reference[stage])
+            yield {stage: 0.0 if same else 1.0}
+
+
+def _load(case: Case) -> Any:
+    from transformers.distributed import DistributedConfig
+
+    if case.accelhub:
+        arguments = accelhub.shard(case.folder)
+    else:
+        arguments = {"distributed_config": DistributedConfig(tp_size=torch.distributed.get_world_size())}
+    return AutoModelForCausalLM.from_pretrained(case.folder, dtype=torch.float32, **arguments)
+
+
+def held_bytes(model: Any) -> int:
+    """Bytes of the parameters in this rank's memory, tied ones once."""
+    local = [parameter.to_local() if hasattr(parameter, "to_local") else parameter for parameter in model.parameters()]
+    return sum(part.numel() * part.element_size() for part in {part.data_ptr(): part for part in local}.values())
+
+
+def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference, as a fraction of the largest expected value; infinite if the shapes differ."""
+    if hasattr(found, "full_tensor"):
+        found = found.full_tensor()
+    if found.shape != expected.shape:
+        return float("inf")
+    return ((found - expected).abs().max() / expected.abs().max()).item()
+
+
+def _gradients_difference(model: Any, reference: dict[str, Any]) -> float:
+    """As `difference`, over all parameters; infinite if another set of parameters has gradients."""
+    expected = reference["gradients"]
+    found = architectures.gradients(model, reference["ids"])
+    if found.keys() != expected.keys():
+        return float("inf")
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    return max(((found[name] - expected[name]).abs().max() / largest).item() for name in expected)
+
+
+def failed_stage(results: list[Result]) -> str | None:
+    """The stage at which a rank raised, died or hung."""
+    return next((result.get("stage", "start") for result in results if "status" in result), None)
+
+
+def summary(results: list[Result], whole_bytes: int) -> dict[str, Any]:
+    """The findings of all ranks as one.
+
+    Has `status` (ok, wrong, error, hang) and the first `stage` that is not ok; `logits_error`; for each stage
+    STAGE_status, empty if it was not checked; `error`; the bytes of the fullest rank, the fraction of the whole model
+    that they are, and whether all ranks' bytes were predicted.
+    """
+    row: dict[str, Any] = {"status": "ok", "stage": "", "error": ""}
+    raised = next((result for result in results if result.get("status") == "error"), None)
+    broken = raised or next((result for result in results if "status" in result), None)
+    for stage in STAGES:
+        found = [result[stage] for result in results if stage in result]
+        if broken is not None and broken.get("stage") == stage:
+            row[f"{stage}_status"] = broken["status"]
+        elif len(found) == len(results):
+            # written so that NaN is wrong
+            row[f"{stage}_status"] = "ok" if all(value < TOLERANCE for value in found) else "wrong"
+        else:
+            row[f"{stage}_status"] = ""
+        if stage == LOGITS and found:
+            row["logits_error"] = max(found)
+    if broken is not None:
+        row |= {"status": broken["status"], "stage": broken.get("stage", "start"), "error": broken["error"]}
+    # what is wrong came before what broke, which ended the check
+    if wrong := next((stage for stage in STAGES if row[f"{stage}_status"] == "wrong"), None):
+        row |= {"status": "wrong", "stage": wrong}
+    held = [result["bytes"] for result in results if "bytes" in result]
+    if len(held) == len(results):
+        row |= {"bytes": max(held), "held": round(max(held) / whole_bytes, 4)}
+        if "predicted" in results[0]:
+            row["predicted_bytes"] = tuple(held) == tuple(results[0]["predicted"])
+    return row
