@@ -10,6 +10,7 @@ from typing import Any
 from accelhub.errors import PlanError
 from accelhub.parallel.derive import derive_plan
 from accelhub.parallel.experts import without, worth_dealing
+from accelhub.parallel.probes import look
 from accelhub.parallel.rules import FUSED_CHECKPOINT, RULES, Request
 from accelhub.parallel.sizes import bytes_per_rank
 from accelhub.plugins.manager import get_manager
@@ -146,10 +147,11 @@ def _no_plan(model_class: Any, tp_size: int, whole: Mapping[str, str]) -> PlanEr
 
 def _repairs(model: Any, styles: Mapping[str, str], tp_size: int, plain: bool, platform: str) -> Iterator[Repair]:
     """Repairs by accelhub's rules, then those of plugins. `styles` is to be amended between two of them."""
+    seen = look(model)
     for rule in RULES:
-        for found in _distinct(rule.find(Request(model, styles, tp_size, plain))):
+        for found in _distinct(rule.find(Request(model, styles, tp_size, seen, plain))):
             yield Repair(rule.name, found.reason, dict(found.plan))
-    model.tp_plan = dict(styles)
+    model._tp_plan = dict(styles)  # the setter would warn of a head that is tied
     for plugin, offered in get_manager().fix_tp_plan(platform, model, tp_size).items():
         for found in offered:
             yield Repair(f"plugin {plugin}", found.reason, dict(found.plan))

@@ -2,78 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from accelhub.parallel.names import REPLICATE, style_of
 from accelhub.parallel.rehearsal import rehearse
 
 
-def changed_in_place(model: Any, modules: Collection[str]) -> set[str]:
-    """Those of the modules whose output the model changes in place in its forward pass.
+@dataclass(frozen=True)
+class Seen:
+    """What a model's forward pass does with the outputs of its modules; empty if it cannot be rehearsed.
 
-    A model whose forward pass cannot be rehearsed tells nothing; PyTorch refuses such a change of a split module's
-    output in training, so it cannot go unnoticed.
+    Attributes:
+        changed: modules whose output is changed in place.
+        fed: module with parameters of its own -> modules whose output, or a view of it, it is given.
     """
+
+    changed: set[str] = field(default_factory=set)
+    fed: dict[str, set[str]] = field(default_factory=dict)
+
+
+def look(model: Any) -> Seen:
+    """Watch the forward pass of a meta model."""
     import torch
 
-    outputs: dict[int, str] = {}
+    seen = Seen()
+    makers: dict[int, set[str]] = {}
     kept: list[Any] = []
-    changed: set[str] = set()
 
-    def watch(function: Any, args: Any) -> None:
-        if function._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
-            owner = outputs.get(args[0].untyped_storage()._cdata)
-            changed.update({owner} if owner else ())
+    def made_by(tensor: Any) -> set[str]:
+        return makers.get(tensor.untyped_storage()._cdata, set()) if isinstance(tensor, torch.Tensor) else set()
 
-    def remember(name: str) -> Any:
-        def hook(_module: Any, _args: Any, output: Any) -> None:
-            outputs[output.untyped_storage()._cdata] = name
-            kept.append(output)  # so that no later tensor gets its address
+    def operation(function: Any, args: Any) -> None:
+        if function._schema.is_mutable and args:
+            seen.changed.update(made_by(args[0]))
 
-        return hook
+    def hooks_for(name: str, parameters: bool) -> tuple[Any, Any]:
+        def before(_module: Any, args: Any) -> None:
+            if parameters and args and (given := made_by(args[0])):
+                seen.fed.setdefault(name, set()).update(given)
 
-    hooks = [model.get_submodule(name).register_forward_hook(remember(name)) for name in modules]
-    try:
-        rehearse(model, watch)
-    except Exception:  # noqa: BLE001 - whatever a model needs that the meta device lacks
-        return set()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return changed
+        def after(_module: Any, _args: Any, output: Any) -> None:
+            if isinstance(output, torch.Tensor):
+                makers.setdefault(output.untyped_storage()._cdata, set()).add(name)
+                kept.append(output)  # so that no later tensor gets its address
 
+        return before, after
 
-def fed_by(model: Any, modules: Collection[str]) -> set[str]:
-    """Modules with parameters of their own that are given the output of one of `modules`, or a view of it.
-
-    A model whose forward pass cannot be rehearsed tells nothing.
-    """
-    outputs: dict[int, Any] = {}
-    fed: set[str] = set()
-
-    def remember(_module: Any, _args: Any, output: Any) -> None:
-        outputs[output.untyped_storage()._cdata] = output
-
-    def look(name: str) -> Any:
-        def hook(_module: Any, args: Any) -> None:
-            if args and hasattr(args[0], "untyped_storage") and args[0].untyped_storage()._cdata in outputs:
-                fed.add(name)
-
-        return hook
-
-    hooks = [model.get_submodule(name).register_forward_hook(remember) for name in modules]
+    hooks = []
     for name, module in model.named_modules():
-        if next(module.parameters(recurse=False), None) is not None:
-            hooks.append(module.register_forward_pre_hook(look(name)))
+        before, after = hooks_for(name, next(module.parameters(recurse=False), None) is not None)
+        hooks += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
-        rehearse(model)
+        rehearse(model, operation)
     except Exception:  # noqa: BLE001 - whatever a model needs that the meta device lacks
-        return set()
+        return Seen()
     finally:
         for hook in hooks:
             hook.remove()
-    return fed
+    return seen
 
 
 def forgets_loaded_rows(model: Any, embedding: Any) -> bool:

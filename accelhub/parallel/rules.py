@@ -23,7 +23,7 @@ from accelhub.parallel.names import (
     Style,
     wildcard,
 )
-from accelhub.parallel.probes import changed_in_place, fed_by, forgets_loaded_rows, fused_targets
+from accelhub.parallel.probes import Seen, forgets_loaded_rows, fused_targets
 from accelhub.types import PlanRepair
 
 
@@ -35,12 +35,14 @@ class Request:
         model: a transformers model on the meta device.
         plan: module pattern (`*` for layer numbers) -> style, with the repairs of the rules before.
         tp_size: over how many chips a tensor is split.
+        seen: what the model's forward pass does.
         plain_weights: weights must stay one-dimensional shards or whole: under FSDP2, and when they are quantised.
     """
 
     model: Any
     plan: Mapping[str, str]
     tp_size: int
+    seen: Seen
     plain_weights: bool = False
 
     def attentions(self) -> Iterator[tuple[str, Any]]:
@@ -164,21 +166,22 @@ def _fused_halves(request: Request) -> Iterator[PlanRepair]:
 
 
 def _in_place(request: Request) -> Iterator[PlanRepair]:
-    names = [name for name, _ in request.model.named_modules() if request.plan.get(wildcard(name)) in _COPIES]
-    for pattern in sorted({wildcard(name) for name in changed_in_place(request.model, names)}):
-        copy = _COPIES[request.plan[pattern]]
-        yield PlanRepair({pattern: copy}, f"{pattern}: its output is changed in place, which gradients do not allow")
+    for pattern in sorted({wildcard(name) for name in request.seen.changed}):
+        if copy := _COPIES.get(request.plan.get(pattern, "")):
+            yield PlanRepair(
+                {pattern: copy}, f"{pattern}: its output is changed in place, which gradients do not allow"
+            )
 
 
 _COPIES: Final = {ROWWISE: Style.ROWWISE_COPY, EMBEDDING: Style.EMBEDDING_COPY}
 
 
 def _partial_gradients(request: Request) -> Iterator[PlanRepair]:
-    columns = (COLWISE, Style.COLWISE, PACKED_COLWISE)
-    names = [name for name, _ in request.model.named_modules() if request.plan.get(wildcard(name)) in columns]
-    for pattern in sorted({wildcard(name) for name in fed_by(request.model, names)} - request.plan.keys()):
-        reason = f"{pattern} works on what one chip has made: its gradient is the sum of all chips'"
-        yield PlanRepair({pattern: Style.PARTIAL_GRADIENT}, reason)
+    for name, makers in request.seen.fed.items():
+        pattern, styles = wildcard(name), {request.plan.get(wildcard(maker)) for maker in makers}
+        if pattern not in request.plan and styles & {COLWISE, Style.COLWISE, PACKED_COLWISE}:
+            reason = f"{pattern} works on what one chip has made: its gradient is the sum of all chips'"
+            yield PlanRepair({pattern: Style.PARTIAL_GRADIENT}, reason)
 
 
 def _fused_checkpoint(request: Request) -> Iterator[PlanRepair]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from accelhub.errors import UsageError
 from accelhub.messages import say_once
 from accelhub.parallel.caches import count_own_kv_heads
+from accelhub.parallel.diffusion import diffusion_arguments, is_diffusion
 from accelhub.parallel.loading import read_fused_tensors_whole
 from accelhub.parallel.planner import Plan, make_plan
 from accelhub.process import current, prepare, world_size
@@ -16,26 +17,35 @@ MOSTLY_WHOLE: Final = 0.75
 """A chip that holds more than this of the parameters is worth a word."""
 
 
-def shard(model: str | Path, tp_size: int | None = None, fsdp_size: int | None = None) -> dict[str, Any]:
-    """Arguments for `from_pretrained` that shard a causal language model over chips, its plan repaired.
+def shard(model: Any, tp_size: int | None = None, fsdp_size: int | None = None) -> dict[str, Any]:
+    """Arguments for `from_pretrained` that shard a model over chips, its plan repaired or derived.
 
         AutoModelForCausalLM.from_pretrained(path, **accelhub.shard(path))
+        DiffusionPipeline.from_pretrained(path, **accelhub.shard(path))
+        pipeline.transformer.enable_parallelism(**accelhub.shard(pipeline))
 
     Args:
-        model: what `from_pretrained` takes: a folder, or a name on the Hub.
+        model: what `from_pretrained` takes: a folder, or a name on the Hub. Of diffusers a folder, or the model or
+            pipeline itself.
         tp_size: over how many chips each tensor is split; by default what `fsdp_size` leaves of the world.
-        fsdp_size: over how many such groups the parameters are also dealt out by FSDP2; 1 by default.
+        fsdp_size: over how many such groups the parameters are also dealt out by FSDP2; 1 by default. Not for
+            diffusers.
 
     Returns:
-        `{"distributed_config": ...}`; in a world of one process `{"device_map": ...}`, which shards nothing.
+        For transformers `{"distributed_config": ...}`; in a world of one process `{"device_map": ...}`, which shards
+        nothing. For diffusers: see `accelhub.parallel.diffusion.diffusion_arguments`.
 
     Raises:
         UsageError: the sizes do not fit the world, or the model cannot be read.
-        PlanError: transformers has no plan for the architecture, and none could be derived.
+        PlanError: there is no plan for the architecture, and none can be derived; or diffusers cannot shard it so.
         DeviceError, PluginError: as `accelhub.device()`.
     """
     tp, fsdp = _sizes(tp_size, fsdp_size, world_size())
     here = prepare(current())
+    if is_diffusion(model):
+        if fsdp > 1:
+            raise UsageError(f"fsdp_size={fsdp}: diffusers shards by tensor parallelism only; leave out fsdp_size")
+        return diffusion_arguments(model, tp)
     if tp == fsdp == 1:
         return {"device_map": here.device}
     return shard_arguments(*describe(model), tp, fsdp)
