@@ -6,7 +6,7 @@ CHIPS ?= 2
 PLATFORM ?= tpu
 SMOLLM2 := .cache/smollm2
 
-.PHONY: demo test lint bench ranges venv
+.PHONY: demo test lint bench ranges tp-scan venv
 
 venv: $(VENV)/complete
 
@@ -35,6 +35,7 @@ test: lint $(SMOLLM2)/model.safetensors
 
 bench: venv
 	$(BIN)/python benchmarks/devices_startup.py
+	ACCELHUB_DEVICE=cpu OMP_NUM_THREADS=1 $(BIN)/accelhub launch --chips 4 benchmarks/tensor_parallel.py
 
 # The oldest and the newest supported transformers, laid over the environment; not part of CI.
 ranges: venv
@@ -42,3 +43,9 @@ ranges: venv
 		$(BIN)/pip install --quiet --no-deps --upgrade --target .cache/transformers-$$version transformers==$$version && \
 		PYTHONPATH=$(abspath .cache)/transformers-$$version $(BIN)/python -m pytest tests/test_sharding.py || exit 1; \
 	done
+
+# Every architecture of the newest supported transformers on CPU processes; hours on 2 cores. It goes on where it stopped.
+tp-scan: venv
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .cache/transformers-5.24.0 transformers==5.24.0
+	PYTHONPATH=$(abspath .cache)/transformers-5.24.0 $(BIN)/python scripts/tp_scan.py .cache/tp-scan.csv --without
+	PYTHONPATH=$(abspath .cache)/transformers-5.24.0 $(BIN)/python scripts/tp_table.py .cache/tp-scan.csv docs/tp-support.md

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import torch
 import transformers
 
+import accelhub.parallel
 import architectures
 import check_architecture as checks
 import ranks
@@ -102,9 +103,9 @@ def _scan(
 ):
     """The rows of a model type that are not done."""
     for tp, variants in variants_of.items():
-        for accelhub in (False, True) if arguments.without else (True,):
-            base = {"model_type": model_type, "tp": tp, "accelhub": accelhub}
-            missing = [name for name in variants if (model_type, name, str(tp), str(accelhub)) not in done]
+        for with_accelhub in (False, True) if arguments.without else (True,):
+            base = {"model_type": model_type, "tp": tp, "accelhub": with_accelhub}
+            missing = [name for name in variants if (model_type, name, str(tp), str(with_accelhub)) not in done]
             if not missing:
                 continue
             if model_type in architectures.UNBUILDABLE:
@@ -113,11 +114,11 @@ def _scan(
                 continue
             base["has_plan"] = architectures.has_plan(model_type)
             same = _same(model_type, missing)
-            found = _measure(list(same), tp, accelhub, arguments.thorough)
+            found = _measure(list(same), tp, with_accelhub, arguments.thorough)
             for folder, row in found:
                 for name in same[folder]:
                     yield base | row | {"variant": name}
-            print(f"{model_type} tp={tp} accelhub={accelhub}", flush=True)
+            print(f"{model_type} tp={tp} accelhub={with_accelhub}", flush=True)
 
 
 def _same(model_type: str, variants: list[str]) -> dict[Path, list[str]]:
@@ -142,7 +143,7 @@ def _saved(model_type: str, variant: str) -> Path:
     return folder
 
 
-def _measure(folders: list[Path], tp: int, accelhub: bool, thorough: bool):
+def _measure(folders: list[Path], tp: int, with_accelhub: bool, thorough: bool):
     """A row for each folder. After a failure in generation or gradients, what comes after that stage is checked too."""
     stages = {
         folder: checks.STAGES
@@ -152,14 +153,16 @@ def _measure(folders: list[Path], tp: int, accelhub: bool, thorough: bool):
         else (checks.LOGITS,)
         for folder in folders
     }
+    # Made here and not in the ranks, this also fills caches that the ranks then start with.
+    predicted = {folder: architectures.attempt(_predicted, folder, tp) if with_accelhub else None for folder in folders}
     rows: dict[Path, Row] = {}
     while stages:
-        cases = [checks.Case(folder, accelhub, left) for folder, left in stages.items()]
+        cases = [checks.Case(folder, with_accelhub, left) for folder, left in stages.items()]
         stages = {}
         started = time.monotonic()
         for case, results in ranks.run(tp, checks.check, cases, timeout=TIMEOUT_S):
             reference = torch.load(case.folder / "reference.pt")
-            row = checks.summary(results, reference["bytes"])
+            row = checks.summary(results, reference["bytes"], predicted[case.folder])
             row["seconds"] = round(time.monotonic() - started, 1)
             started = time.monotonic()
             failed = checks.failed_stage(results)
@@ -176,6 +179,10 @@ def _measure(folders: list[Path], tp: int, accelhub: bool, thorough: bool):
                     "whole_bytes": reference["bytes"],
                 }
     return rows.items()
+
+
+def _predicted(folder: Path, tp: int) -> tuple[int, ...]:
+    return accelhub.parallel.plan(folder, tp).bytes_per_rank
 
 
 def _architecture(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """What one rank finds of a model that `architectures.save` wrote, sharded; and what the ranks' findings mean."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import torch.distributed
 from transformers import AutoModelForCausalLM
 
 import accelhub
-import accelhub.parallel
 import architectures
 from ranks import Result
 
@@ -40,9 +39,6 @@ def check(case: Case) -> Iterator[Result]:
     yield {"stage": "load"}
     model = _load(case).eval()
     yield {"bytes": held_bytes(model)}
-    if case.accelhub and torch.distributed.get_rank() == 0:
-        yield {"stage": "plan"}
-        yield {"predicted": accelhub.parallel.plan(case.folder, torch.distributed.get_world_size()).bytes_per_rank}
     if LOGITS in case.stages:
         yield {"stage": LOGITS}
         with torch.no_grad():
@@ -100,12 +96,12 @@ def failed_stage(results: list[Result]) -> str | None:
     return next((result.get("stage", "start") for result in results if "status" in result), None)
 
 
-def summary(results: list[Result], whole_bytes: int) -> dict[str, Any]:
+def summary(results: list[Result], whole_bytes: int, predicted: Sequence[int] | None = None) -> dict[str, Any]:
     """The findings of all ranks as one.
 
     Has `status` (ok, wrong, error, hang) and the first `stage` that is not ok; `logits_error`; for each stage
     STAGE_status, empty if it was not checked; `error`; the bytes of the fullest rank, the fraction of the whole model
-    that they are, and whether all ranks' bytes were predicted.
+    that they are, and whether the ranks hold the predicted bytes.
     """
     row: dict[str, Any] = {"status": "ok", "stage": "", "error": ""}
     raised = next((result for result in results if result.get("status") == "error"), None)
@@ -129,6 +125,6 @@ def summary(results: list[Result], whole_bytes: int) -> dict[str, Any]:
     held = [result["bytes"] for result in results if "bytes" in result]
     if len(held) == len(results):
         row |= {"bytes": max(held), "held": round(max(held) / whole_bytes, 4)}
-        if "predicted" in results[0]:
-            row["predicted_bytes"] = tuple(held) == tuple(results[0]["predicted"])
+        if predicted is not None:
+            row["predicted_bytes"] = held == list(predicted)
     return row

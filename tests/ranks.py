@@ -109,7 +109,7 @@ def _rank(rank: int, world_size: int, job: Job, parent: Connection, store: str, 
     os.environ.update({name: str(value) for name, value in number.items()}, ACCELHUB_DEVICE="cpu")
     import torch.distributed
 
-    # A fork leaves torch's thread pool broken. It is replaced on the next use, which must not be by two threads at once.
+    # A fork leaves torch's thread pool broken, to be replaced on its next use: not by two threads of a loader at once.
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=datetime.timedelta(hours=1)

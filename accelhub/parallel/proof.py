@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from accelhub.errors import PlanError
 from accelhub.parallel.attention import Share, count_own, own_biases, own_query_key_values, shares_of
 from accelhub.parallel.cuts import cut, is_transposed
 from accelhub.parallel.heads import Deal, Heads
@@ -35,7 +36,7 @@ class Meeting:
     """Where the parts of a layer sum what each has computed."""
 
     def __init__(self, parts: int) -> None:
-        self._barrier = threading.Barrier(parts, timeout=60)
+        self._barrier = threading.Barrier(parts)
         self._brought: list[Any] = [None] * parts
 
     def total(self, part: int, value: Any) -> Any:
@@ -105,7 +106,10 @@ def refutation(layer: Any, call: Call, styles: Mapping[str, str], tp_size: int, 
         with torch.no_grad():
             expected = _tensor(whole(*copy.deepcopy(args), **copy.deepcopy(kwargs)))
         found = meeting.run(compute)
-    except Exception as error:  # noqa: BLE001 - whatever the layer's code raises when its parts do not fit
+    except Exception as error:
+        # All chips must come to the same plan, so what may happen on one only is no reason.
+        if isinstance(error, MemoryError) or "allocate" in str(error):
+            raise PlanError(f"not enough memory to prove a plan for {type(layer).__name__}: {error}") from error
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
     worst = max(float((result - expected).abs().max() / expected.abs().max()) for result in found)
     return "" if worst <= TOLERANCE else f"its parts do not sum to the whole but differ by {worst:.1g} of it"
