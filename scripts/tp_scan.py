@@ -113,7 +113,8 @@ def _scan(
                 yield from (base | {"variant": name, "status": "unbuildable", "error": reason} for name in missing)
                 continue
             base["has_plan"] = architectures.has_plan(model_type)
-            same = _same(model_type, missing)
+            same, refused = _same(model_type, missing)
+            yield from (base | {"variant": name, "status": "unbuildable", "error": refused[name]} for name in refused)
             found = _measure(list(same), tp, with_accelhub, arguments.thorough)
             for folder, row in found:
                 for name in same[folder]:
@@ -121,15 +122,25 @@ def _scan(
             print(f"{model_type} tp={tp} accelhub={with_accelhub}", flush=True)
 
 
-def _same(model_type: str, variants: list[str]) -> dict[Path, list[str]]:
-    """Saved models -> the variants that they stand for: a model without KV heads of its own has fewer than variants.
+def _same(model_type: str, variants: list[str]) -> tuple[dict[Path, list[str]], dict[str, str]]:
+    """Saved models -> the variants that they stand for; and the variants that the architecture refuses -> why.
 
-    Each lies in the folder of the variant that is checked most.
+    A model without KV heads of its own has fewer models than variants. Each lies in the folder of the variant that is
+    checked most.
     """
-    by_config: dict[str, list[str]] = {}
+    by_config: dict[str, Path] = {}
+    same: dict[Path, list[str]] = {}
+    refused: dict[str, str] = {}
     for name in sorted(variants, key=lambda name: -len(STAGES.get(name, ()))):
-        by_config.setdefault(str(architectures.config(model_type, **VARIANTS[name]).to_dict()), []).append(name)
-    return {_saved(model_type, names[0]): names for names in by_config.values()}
+        try:
+            config = str(architectures.config(model_type, **VARIANTS[name]).to_dict())
+            if config not in by_config:
+                by_config[config] = _saved(model_type, name)
+        except Exception as error:  # noqa: BLE001 - whatever transformers raises is its refusal
+            refused[name] = ranks.describe(error)
+        else:
+            same.setdefault(by_config[config], []).append(name)
+    return same, refused
 
 
 def _saved(model_type: str, variant: str) -> Path:

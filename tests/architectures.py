@@ -250,6 +250,7 @@ def save(model_type: str, folder: Path, **settings: Any) -> None:
     model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
     _randomise(model)
     model.save_pretrained(folder)
+    made.architectures = [type(model).__name__]
     made.save_pretrained(folder)  # where the model has only the decoder's part, AutoModelForCausalLM needs the whole
     whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     torch.save(_reference(whole), folder / "reference.pt")

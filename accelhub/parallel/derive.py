@@ -7,7 +7,7 @@ meta device, and is split only if `proof` shows that the parts of the model's ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,19 +95,40 @@ def derive_plan(model: Any, tp_size: int, plain_weights: bool) -> Derived:
             whole[prefix] = "it exchanges its own modules while it runs"
             continue
         for block in _blocks(layer.uses):
-            against = "it is not built as usual"
-            for styles in _candidates(layer, block):
-                named = {f"{prefix}.{wildcard(inner)}": style for inner, style in styles.items()}
-                if len(named) < len(styles) or any(plan.get(key, style) != style for key, style in named.items()):
-                    against = "a plan cannot tell its layers apart"
-                    continue
-                against = refutation(layer.module, layer.call, styles, tp_size, plain_weights)
-                if not against:
-                    plan |= named
-                    break
+            styles, against = _split(layer, block, plan, tp_size, plain_weights)
             if against:
                 whole[f"{prefix}.{wildcard(block.row.name)}"] = against
+            plan |= styles
     return Derived(_ends(model) | plan, whole)
+
+
+def refuted(model: Any, plan: Mapping[str, str], tp_size: int) -> Iterator[tuple[list[str], str]]:
+    """Blocks whose one column-wise projection makes several things, and that a plan splits wrongly: names, and why."""
+    for layer in _layers(model):
+        for block in _blocks(layer.uses):
+            names = [use.name for use in (*block.columns, block.row)]
+            patterns = [f"{wildcard(layer.name)}.{wildcard(name)}" for name in names]
+            if [plan.get(pattern) for pattern in patterns] != [COLWISE, ROWWISE]:
+                continue
+            styles = dict(zip(names, (COLWISE, ROWWISE), strict=True))
+            if against := refutation(layer.module, layer.call, styles, tp_size):
+                yield patterns, against
+
+
+def _split(
+    layer: Seen, block: Block, plan: Mapping[str, str], tp_size: int, plain_weights: bool
+) -> tuple[dict[str, str], str]:
+    """The leanest styles of a block that are proved and do not contradict the plan; or what speaks against the last."""
+    against = "it is not built as usual"
+    for styles in _candidates(layer, block):
+        named = {f"{wildcard(layer.name)}.{wildcard(inner)}": style for inner, style in styles.items()}
+        if len(named) < len(styles) or any(plan.get(key, style) != style for key, style in named.items()):
+            against = "a plan cannot tell its layers apart"
+            continue
+        against = refutation(layer.module, layer.call, styles, tp_size, plain_weights)
+        if not against:
+            return named, ""
+    return {}, against
 
 
 def _layers(model: Any) -> Iterator[Seen]:

@@ -97,7 +97,7 @@ def refutation(layer: Any, call: Call, styles: Mapping[str, str], tp_size: int, 
 
     def compute(part: int) -> Any:
         with torch.no_grad():
-            own = copy.deepcopy(whole)
+            own = copy.deepcopy(whole, {id(parameter): parameter for parameter in whole.parameters()})
             for name, style in styles.items():
                 _split(own, name, style, shares, parts, part, meeting)
             return _tensor(own(*copy.deepcopy(args), **copy.deepcopy(kwargs)))

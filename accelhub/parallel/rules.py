@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from accelhub.parallel.heads import Deal, Heads, deal, heads_of
+from accelhub.parallel.derive import refuted
+from accelhub.parallel.heads import Deal, Heads, counted_heads, deal, heads_of
 from accelhub.parallel.names import (
     COLWISE,
     EMBEDDING,
@@ -99,6 +100,37 @@ def _heads(request: Request) -> Iterator[PlanRepair]:
             elif style in _DEALT and (key_value or copied):
                 plan[key] = _DEALT[style]
         yield PlanRepair(plan, f"{pattern}: {why}: {_told(how, request.plain_weights)}")
+
+
+def _fused_heads(request: Request) -> Iterator[PlanRepair]:
+    if not any(_is_fused(module, request.children(wildcard(name))) for name, module in request.model.named_modules()):
+        return
+    for names, against in refuted(request.model, request.plan, request.tp_size):
+        styles = dict.fromkeys(names, REPLICATE)
+        yield PlanRepair(styles, f"{', '.join(names)} are replicated: split by the model's own plan, {against}")
+
+
+def _is_fused(module: Any, plan: Mapping[str, str]) -> bool:
+    """Whether a module has one column-wise projection that is wider than what the row-wise one takes."""
+    columns, rows = (
+        [getattr(module, key.rpartition(".")[2], None) for key, style in plan.items() if style == wanted]
+        for wanted in (COLWISE, ROWWISE)
+    )
+    wide, narrow = (
+        max((getattr(child, size, 0) for child in children), default=0)
+        for children, size in ((columns, "out_features"), (rows, "in_features"))
+    )
+    return len(columns) == len(rows) == 1 and wide > narrow > 0
+
+
+def _other_heads(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        own = [*module._modules, *module._parameters]
+        styles = {key: request.plan[key] for child in own if (key := f"{wildcard(name)}.{child}") in request.plan}
+        heads = None if heads_of(module) else counted_heads(module)
+        if heads and ROWWISE in styles.values() and heads.query % request.tp_size:
+            why = f"{heads.query} heads over {request.tp_size} chips cannot be dealt out"
+            yield PlanRepair(dict.fromkeys(styles, REPLICATE), f"{wildcard(name)} is replicated: {why}")
 
 
 _SPLIT: Final = (COLWISE, ROWWISE, HEAD_NORM)
@@ -194,6 +226,8 @@ FUSED_CHECKPOINT: Final = Rule("fused checkpoint", _fused_checkpoint, "test_arch
 RULES: Final = (
     Rule("head gates", _head_gates, "test_architectures.py: doge"),
     Rule("heads", _heads, "test_architectures.py: qwen3 with 2 KV heads on 4 chips"),
+    Rule("fused heads", _fused_heads, "test_architectures.py: codegen on 8 chips"),
+    Rule("other heads", _other_heads, "test_architectures.py: minicpm3 on 3 chips"),
     Rule("own parameters", _own_parameters, "test_architectures.py: inkling_text"),
     Rule("fused halves", _fused_halves, "test_architectures.py: inkling_text"),
     Rule("embeddings", _embeddings, "test_architectures.py: inkling_text"),
