@@ -22,18 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import torch
 import transformers
 
-import accelhub.parallel
 import architectures
 import check_architecture as checks
 import ranks
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "kv4": {"kv_heads": 4},
-    "kv2": {"kv_heads": 2},
-    "kv1": {"kv_heads": 1},
-    "tied": {"tied": True},
-    "odd": {"vocabulary": 131},
-}
 STAGES = {"kv2": checks.STAGES, "tied": (checks.LOGITS, checks.GRADIENTS)}
 """What is checked with accelhub; of other variants, and without accelhub, only logits and bytes."""
 
@@ -54,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tp", default="2,4,8", help="numbers of ranks")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--variants", default=",".join(architectures.VARIANTS))
     parser.add_argument("--only", default="", help="model types, or TYPE:VARIANT:TP")
     parser.add_argument("--without", action="store_true", help="also without accelhub")
     parser.add_argument("--thorough", action="store_true", help="check everything in all variants")
@@ -133,7 +125,7 @@ def _same(model_type: str, variants: list[str]) -> tuple[dict[Path, list[str]], 
     refused: dict[str, str] = {}
     for name in sorted(variants, key=lambda name: -len(STAGES.get(name, ()))):
         try:
-            config = str(architectures.config(model_type, **VARIANTS[name]).to_dict())
+            config = str(architectures.config(model_type, **architectures.VARIANTS[name]).to_dict())
             if config not in by_config:
                 by_config[config] = _saved(model_type, name)
         except Exception as error:  # noqa: BLE001 - whatever transformers raises is its refusal
@@ -150,7 +142,7 @@ def _saved(model_type: str, variant: str) -> Path:
     source = Path(architectures.__file__)
     if not (reference.is_file() and reference.stat().st_mtime > source.stat().st_mtime):
         reference.unlink(missing_ok=True)
-        architectures.save(model_type, folder, **VARIANTS[variant])
+        architectures.save(model_type, folder, **architectures.VARIANTS[variant])
     return folder
 
 
@@ -160,12 +152,15 @@ def _measure(folders: list[Path], tp: int, with_accelhub: bool, thorough: bool):
         folder: checks.STAGES
         if thorough
         else STAGES.get(folder.name, (checks.LOGITS,))
-        if accelhub
+        if with_accelhub
         else (checks.LOGITS,)
         for folder in folders
     }
     # Made here and not in the ranks, this also fills caches that the ranks then start with.
-    predicted = {folder: architectures.attempt(_predicted, folder, tp) if with_accelhub else None for folder in folders}
+    predicted = {
+        folder: architectures.attempt(checks.predicted_bytes, folder, tp) if with_accelhub else None
+        for folder in folders
+    }
     rows: dict[Path, Row] = {}
     while stages:
         cases = [checks.Case(folder, with_accelhub, left) for folder, left in stages.items()]
@@ -190,10 +185,6 @@ def _measure(folders: list[Path], tp: int, with_accelhub: bool, thorough: bool):
                     "whole_bytes": reference["bytes"],
                 }
     return rows.items()
-
-
-def _predicted(folder: Path, tp: int) -> tuple[int, ...]:
-    return accelhub.parallel.plan(folder, tp).bytes_per_rank
 
 
 def _architecture(folder: Path) -> str:

@@ -17,6 +17,15 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 WIDTH, HEAD = 64, 16
 VOCABULARY = 128
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "kv4": {"kv_heads": 4},
+    "kv2": {"kv_heads": 2},
+    "kv1": {"kv_heads": 1},
+    "tied": {"tied": True},
+    "odd": {"vocabulary": 131},
+}
+"""What is varied, as `config` takes it."""
+
 UNBUILDABLE = {
     "musicgen": "MusicgenForCausalLM takes the decoder's configuration, which AutoModelForCausalLM does not know",
     "musicgen_melody": "as musicgen",

@@ -1,5 +1,11 @@
-"""What one rank finds of a model that `architectures.save` wrote, sharded; and what the ranks' findings mean."""
+"""What one rank finds of a model that `architectures.save` wrote, sharded; and what the ranks' findings mean.
 
+Usage: python check_architecture.py FOLDER < ORDERS.json > ROWS.json, for tests: each order is an object of `Order`.
+"""
+
+import itertools
+import json
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +13,13 @@ from typing import Any
 
 import torch
 import torch.distributed
+import transformers
 from transformers import AutoModelForCausalLM
 
 import accelhub
 import architectures
+import ranks
+from accelhub.parallel import planner, rules
 from ranks import Result
 
 TOLERANCE = 2e-4
@@ -91,6 +100,11 @@ def _gradients_difference(model: Any, reference: dict[str, Any]) -> float:
     return max(((found[name] - expected[name]).abs().max() / largest).item() for name in expected)
 
 
+def predicted_bytes(folder: Path, tp: int) -> tuple[int, ...]:
+    """Of each rank's parameters, from the configuration alone."""
+    return accelhub.parallel.plan(folder, tp).bytes_per_rank
+
+
 def failed_stage(results: list[Result]) -> str | None:
     """The stage at which a rank raised, died or hung."""
     return next((result.get("stage", "start") for result in results if "status" in result), None)
@@ -128,3 +142,37 @@ def summary(results: list[Result], whole_bytes: int, predicted: Sequence[int] | 
         if predicted is not None:
             row["predicted_bytes"] = held == list(predicted)
     return row
+
+
+@dataclass(frozen=True)
+class Order:
+    """A model to check: its type, settings for `architectures.config`, ranks, and a rule to do without."""
+
+    model_type: str
+    settings: dict[str, Any]
+    tp: int
+    without_rule: str = ""
+
+
+def main(orders: list[Order], folder: Path) -> list[dict[str, Any]]:
+    """A summary for each order, in its place."""
+    rows: dict[int, dict[str, Any]] = {}
+    numbered = sorted(enumerate(orders), key=lambda item: (item[1].tp, item[1].without_rule))
+    for (tp, without), group in itertools.groupby(numbered, key=lambda item: (item[1].tp, item[1].without_rule)):
+        planner.RULES = tuple(rule for rule in rules.RULES if rule.name != without)
+        cases = {}
+        for number, order in group:
+            cases[number] = Case(folder / str(number))
+            architectures.save(order.model_type, cases[number].folder, **order.settings)
+        expected = {case: architectures.attempt(predicted_bytes, case.folder, tp) for case in cases.values()}
+        for number, (case, results) in zip(cases, ranks.run(tp, check, list(cases.values())), strict=True):
+            whole_bytes = torch.load(case.folder / "reference.pt")["bytes"]
+            rows[number] = summary(results, whole_bytes, expected[case])
+    return [rows[number] for number in range(len(orders))]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    json.dump(main([Order(**order) for order in json.load(sys.stdin)], Path(sys.argv[1])), sys.stdout)

@@ -21,7 +21,7 @@ from typing import Any
 Result = dict[str, Any]
 Job = Callable[..., Iterable[Result]]
 
-GRACE_S = 3.0
+GRACE_S = 1.0
 """How long the other ranks have, once one has failed, to report what happened to them."""
 
 _fork = multiprocessing.get_context("fork")

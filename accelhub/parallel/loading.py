@@ -16,7 +16,9 @@ def read_fused_tensors_whole() -> None:
     """Put the mend in place, once. It leaves every other tensor to transformers."""
     import torch
     from transformers import core_model_loading
-    from transformers.distributed.sharding_utils import DtensorShardOperation, _dtensor_from_local_like
+    from transformers.distributed.sharding_utils import DtensorShardOperation
+
+    set_parameter = core_model_loading.set_param_for_module
 
     class WholeIfFused(DtensorShardOperation):
         def __init__(self, parameter: Any) -> None:
@@ -33,10 +35,12 @@ def read_fused_tensors_whole() -> None:
                 return source[...].to(device=device, dtype=dtype)
             return super().shard_tensor(source, tensor_idx=tensor_idx, device=device, dtype=dtype)
 
-    def cut(tensor: Any, like: Any) -> Any:
-        if tensor.shape != like.to_local().shape and tensor.shape == like.shape:
-            tensor = DtensorShardOperation(like).shard_tensor(tensor, device=tensor.device, dtype=tensor.dtype)
-        return _dtensor_from_local_like(tensor, like)
+    def set_cut(model: Any, name: str, tensor: Any, *rest: Any, **named: Any) -> None:
+        module, _, parameter = name.rpartition(".")
+        split = getattr(model.get_submodule(module), parameter, None)
+        if hasattr(split, "to_local") and tensor.shape == split.shape != split.to_local().shape:
+            tensor = DtensorShardOperation(split).shard_tensor(tensor, device=tensor.device, dtype=tensor.dtype)
+        set_parameter(model, name, tensor, *rest, **named)
 
     core_model_loading.DtensorShardOperation = WholeIfFused
-    core_model_loading._dtensor_from_local_like = cut
+    core_model_loading.set_param_for_module = set_cut
