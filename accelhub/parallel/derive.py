@@ -102,17 +102,15 @@ def derive_plan(model: Any, tp_size: int, plain_weights: bool) -> Derived:
     return Derived(_ends(model) | plan, whole)
 
 
-def refuted(model: Any, plan: Mapping[str, str], tp_size: int) -> Iterator[tuple[list[str], str]]:
-    """Blocks whose one column-wise projection makes several things, and that a plan splits wrongly: names, and why."""
+def refuted(model: Any, pairs: set[tuple[str, str]], tp_size: int) -> Iterator[tuple[tuple[str, str], str]]:
+    """Of pairs of patterns, a column-wise and a row-wise projection of one layer, those that are wrong so; and why."""
     for layer in _layers(model):
-        for block in _blocks(layer.uses):
-            names = [use.name for use in (*block.columns, block.row)]
-            patterns = [f"{wildcard(layer.name)}.{wildcard(name)}" for name in names]
-            if [plan.get(pattern) for pattern in patterns] != [COLWISE, ROWWISE]:
-                continue
-            styles = dict(zip(names, (COLWISE, ROWWISE), strict=True))
-            if against := refutation(layer.module, layer.call, styles, tp_size):
-                yield patterns, against
+        names = {f"{wildcard(layer.name)}.{wildcard(name)}": name for name, _ in layer.module.named_modules()}
+        for pair in pairs:
+            if names.keys() >= {*pair}:
+                styles = dict(zip((names[pattern] for pattern in pair), (COLWISE, ROWWISE), strict=True))
+                if against := refutation(layer.module, layer.call, styles, tp_size):
+                    yield pair, against
 
 
 def _split(

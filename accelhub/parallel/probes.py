@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,15 +82,23 @@ def forgets_loaded_rows(model: Any, embedding: Any) -> bool:
 
 
 def fused_targets(model: Any, plan: Mapping[str, str]) -> list[str]:
-    """Patterns of split parameters that lie in one tensor of the checkpoint, which transformers would split first."""
+    """Patterns of split parameters whose rows lie in a checkpoint together with others, or interleaved.
+
+    transformers would split what is stored, and only then take it apart or put it in order.
+    """
     from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import Chunk, Split, WeightConverter
+    from transformers.core_model_loading import Chunk, Interleave, Split, WeightConverter
 
     split = {name for name, _ in model.named_parameters() if style_of(name, plan) not in (None, REPLICATE)}
     found = []
     for converter in get_model_conversion_mapping(model):
-        if not isinstance(converter, WeightConverter) or len(converter.target_patterns) < 2:
+        if not isinstance(converter, WeightConverter):
             continue
-        if any(isinstance(operation, Chunk | Split) for operation in converter.operations):
+        apart = len(converter.target_patterns) > 1 and _any(converter.operations, Chunk | Split)
+        if apart or _any(converter.operations, Interleave):
             found += [end for end in converter.target_patterns if any(end in name for name in split)]
     return found
+
+
+def _any(operations: Iterable[Any], kinds: Any) -> bool:
+    return any(isinstance(operation, kinds) for operation in operations)

@@ -108,24 +108,24 @@ def _heads(request: Request) -> Iterator[PlanRepair]:
 
 
 def _fused_heads(request: Request) -> Iterator[PlanRepair]:
-    if not any(_is_fused(module, request.children(wildcard(name))) for name, module in request.model.named_modules()):
-        return
-    for names, against in refuted(request.model, request.plan, request.tp_size):
-        styles = dict.fromkeys(names, REPLICATE)
-        yield PlanRepair(styles, f"{', '.join(names)} are replicated: split by the model's own plan, {against}")
+    fused = {
+        pair for name, module in request.model.named_modules() if (pair := _fused(module, wildcard(name), request.plan))
+    }
+    for pair, against in refuted(request.model, fused, request.tp_size) if fused else ():
+        yield PlanRepair(
+            dict.fromkeys(pair, REPLICATE), f"{' and '.join(pair)} are replicated: by the model's own plan, {against}"
+        )
 
 
-def _is_fused(module: Any, plan: Mapping[str, str]) -> bool:
-    """Whether a module has one column-wise projection that is wider than what the row-wise one takes."""
-    columns, rows = (
-        [getattr(module, key.rpartition(".")[2], None) for key, style in plan.items() if style == wanted]
-        for wanted in (COLWISE, ROWWISE)
-    )
-    wide, narrow = (
-        max((getattr(child, size, 0) for child in children), default=0)
-        for children, size in ((columns, "out_features"), (rows, "in_features"))
-    )
-    return len(columns) == len(rows) == 1 and wide > narrow > 0
+def _fused(module: Any, pattern: str, plan: Mapping[str, str]) -> tuple[str, str] | None:
+    """The one column-wise child of a module, if it is wider than what the one row-wise child takes; and that one."""
+    styles = {name: plan.get(f"{pattern}.{name}") for name, _ in module.named_children()}
+    split = {style: [name for name in styles if styles[name] == style] for style in (COLWISE, ROWWISE)}
+    if heads_of(module) or not len(split[COLWISE]) == len(split[ROWWISE]) == 1:
+        return None
+    column, row = split[COLWISE][0], split[ROWWISE][0]
+    wide = getattr(getattr(module, column), "out_features", 0) > getattr(getattr(module, row), "in_features", 0)
+    return (f"{pattern}.{column}", f"{pattern}.{row}") if wide else None
 
 
 def _other_heads(request: Request) -> Iterator[PlanRepair]:
@@ -223,7 +223,7 @@ def _partial_gradients(request: Request) -> Iterator[PlanRepair]:
 
 def _fused_checkpoint(request: Request) -> Iterator[PlanRepair]:
     if targets := fused_targets(request.model, request.plan):
-        yield PlanRepair({}, f"{', '.join(targets)}: one tensor in the checkpoint, read whole and then split")
+        yield PlanRepair({}, f"{', '.join(targets)}: stored together or interleaved, read whole and then split")
 
 
 FUSED_CHECKPOINT: Final = Rule("fused checkpoint", _fused_checkpoint, "hrm_text:kv4:2")

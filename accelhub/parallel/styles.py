@@ -23,8 +23,6 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.placement_types import _StridedShard
 from transformers.distributed.tensor_parallel import (
     ALL_PARALLEL_STYLES,
-    EmbeddingParallel,
-    RowwiseParallel,
     TensorParallelLayer,
     _AllReduceBackward,
     _AllReduceForward,
@@ -34,7 +32,7 @@ from transformers.distributed.tensor_parallel import (
 from accelhub.parallel.attention import Share, count_own, own_biases, own_query_key_values, shares_of
 from accelhub.parallel.cuts import is_transposed
 from accelhub.parallel.heads import Deal, Heads, heads_of
-from accelhub.parallel.names import ATTENTIONS, REPLICATE, Style
+from accelhub.parallel.names import ATTENTIONS, EMBEDDING, REPLICATE, ROWWISE, Style
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -50,8 +48,8 @@ def provide() -> None:
         Style.ROWWISE: DealtRowwise(),
         Style.KV_SLICE: KeyValueSlice(),
         Style.PARTIAL_GRADIENT: PartialGradient(),
-        Style.ROWWISE_COPY: RowwiseCopy(),
-        Style.EMBEDDING_COPY: EmbeddingCopy(shard_dim=0),
+        Style.ROWWISE_COPY: OwnOutput(ROWWISE),
+        Style.EMBEDDING_COPY: OwnOutput(EMBEDDING),
         Style.PARTIAL_SUM: PartialSum(),
         REPLICATE: TensorParallelLayer(),
     }
@@ -259,18 +257,29 @@ class PartialGradient(TensorParallelLayer):
             module._parameters.update(own)
 
 
-class RowwiseCopy(RowwiseParallel):
-    """As "rowwise"; the output is a tensor of its own, which the model may add to in place."""
+class OwnOutput(TensorParallelLayer):
+    """As another style; the output is a tensor of its own, which the model may change in place."""
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        return super().transform_output_post_forward(module, output, mesh).clone()
+    def __init__(self, style: str) -> None:
+        self.style = ALL_PARALLEL_STYLES[style]
 
+    def should_use_local_tensors(self, module: nn.Module) -> bool:
+        return bool(self.style.should_use_local_tensors(module))
 
-class EmbeddingCopy(EmbeddingParallel):
-    """As "embedding_rowwise"; the output is a tensor of its own, which the model may change in place."""
+    def validate_param(self, *args: Any, **kwargs: Any) -> None:
+        self.style.validate_param(*args, **kwargs)
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        return super().transform_output_post_forward(module, output, mesh).clone()
+    def shard_param(self, module: nn.Module, param: str, mesh: DeviceMesh) -> None:
+        self.style.shard_param(module, param, mesh)
+
+    def install_forward(self, module: nn.Module, mesh: DeviceMesh) -> None:
+        self.style.install_forward(module, mesh)
+        forward = module.forward
+
+        def forward_and_copy(*args: Any, **kwargs: Any) -> Tensor:
+            return forward(*args, **kwargs).clone()
+
+        module.forward = forward_and_copy
 
 
 class PartialSum(TensorParallelLayer):
