@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from accelhub.parallel.names import REPLICATE, style_of
@@ -62,6 +63,17 @@ def look(model: Any) -> Seen:
         for hook in hooks:
             hook.remove()
     return seen
+
+
+def refuses(style: str, module: Any, tp_size: int) -> str:
+    """Why transformers' own style does not take a module's weight over so many chips; "" if it does."""
+    from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
+
+    try:
+        ALL_PARALLEL_STYLES[style].validate_param(module, "weight", SimpleNamespace(size=lambda: tp_size))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def forgets_loaded_rows(model: Any, embedding: Any) -> bool:

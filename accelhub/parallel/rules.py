@@ -16,6 +16,7 @@ from accelhub.parallel.heads import Deal, Heads, counted_heads, deal, heads_of
 from accelhub.parallel.names import (
     COLWISE,
     EMBEDDING,
+    GATHERED_HEAD,
     HEAD_NORM,
     KEY_VALUE,
     PACKED_COLWISE,
@@ -24,7 +25,7 @@ from accelhub.parallel.names import (
     Style,
     wildcard,
 )
-from accelhub.parallel.probes import Seen, forgets_loaded_rows, fused_targets
+from accelhub.parallel.probes import Seen, forgets_loaded_rows, fused_targets, refuses
 from accelhub.types import PlanRepair
 
 
@@ -153,6 +154,14 @@ def _told(how: Deal, plain_weights: bool) -> str:
     return ", ".join(parts)
 
 
+def _gathered(request: Request) -> Iterator[PlanRepair]:
+    for name, module in request.model.named_modules():
+        pattern = wildcard(name)
+        refusal = refuses(GATHERED_HEAD, module, request.tp_size) if request.plan.get(pattern) == GATHERED_HEAD else ""
+        if refusal:
+            yield PlanRepair({pattern: REPLICATE}, f"{pattern} is replicated: {refusal}")
+
+
 def _embeddings(request: Request) -> Iterator[PlanRepair]:
     for name, module in request.model.named_modules():
         style = request.plan.get(wildcard(name), "")
@@ -235,6 +244,7 @@ RULES: Final = (
     Rule("other heads", _other_heads, "minicpm3:kv4:3"),
     Rule("own parameters", _own_parameters, "inkling_text:kv4:2"),
     Rule("fused halves", _fused_halves, "inkling_text:kv4:2"),
+    Rule("gathered outputs", _gathered, "qwen2:odd:2"),
     Rule("embeddings", _embeddings, "inkling_text:kv4:2"),
     Rule("padding rows", _padding, "youtu:tied:2"),
     Rule("tied weights", _ties, "youtu:tied:2"),
