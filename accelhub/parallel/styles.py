@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -91,13 +91,59 @@ def grid_of(share: Share, mesh: DeviceMesh) -> DeviceMesh:
     return mesh if share.splits == mesh.size() else _grid(mesh, share.splits, share.sharing)
 
 
-def part_group(share: Share, mesh: DeviceMesh) -> Any:
-    """The chips with different parts, this one among them."""
+@dataclass(frozen=True)
+class Place:
+    """Where a module stands on this chip: its share, the chip's rank, and with whom it exchanges what.
+
+    Attributes:
+        parts: the chips with different parts, this one among them.
+        sharers: the chips with different query heads that use this chip's KV heads; None if there is no other.
+    """
+
+    share: Share
+    rank: int
+    world: Any
+    parts: Any
+    sharers: Any
+
+
+def place_of(share: Share, mesh: DeviceMesh) -> Place:
     grid = grid_of(share, mesh)
-    return grid.get_group("part") if grid.ndim > 1 else grid.get_group()
+    parts = grid.get_group("part") if grid.ndim > 1 else grid.get_group()
+    sharers = grid.get_group("sharing") if share.sharing > 1 else None
+    return Place(share, mesh.get_local_rank(), mesh.get_group(), parts, sharers)
 
 
-class Attention(TensorParallelLayer):
+class _Placed(TensorParallelLayer):
+    """A style that needs its place: found once, as Dynamo can trace no forward pass that makes groups of chips."""
+
+    def install_forward(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        place = place_of(self.share(module, mesh), mesh)
+        forward = module.forward
+
+        def placed_forward(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = self.before(place, args, kwargs)
+            with self.around(place, module):
+                output = forward(*args, **kwargs)
+            return self.after(place, module, output)
+
+        module.forward = placed_forward
+        return module
+
+    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
+        return share_of(module, mesh)
+
+    def before(self, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return args, kwargs
+
+    def around(self, place: Place, module: nn.Module) -> Any:
+        return contextlib.nullcontext()
+
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        return output
+
+
+class Attention(_Placed):
     """On an attention whose heads are not dealt as transformers supposes: it counts this chip's heads only.
 
     Comes before its projections, and leaves on each what it must know.
@@ -112,14 +158,11 @@ class Attention(TensorParallelLayer):
             super().install_forward(count_own(self.style, module, share), mesh)
         return module
 
-    def should_use_local_tensors(self, module: nn.Module) -> bool:
-        return True  # a bare parameter, such as attention sinks, has no forward pass of its own to wrap
+    def before(self, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return args, own_biases(kwargs, place.share, place.rank // place.share.how.copies)
 
-    def transform_inputs_pre_forward(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
-    ) -> Arguments:
-        share = share_of(module, mesh)
-        return args, own_biases(kwargs, share, mesh.get_local_rank() // share.how.copies)
+    def around(self, place: Place, module: nn.Module) -> Any:
+        return _use_local_dtensor_params(module)  # bare parameters, such as sinks, have no forward pass to wrap
 
 
 def tell(style: str, attention: nn.Module, mesh: DeviceMesh) -> Share | None:
@@ -132,7 +175,7 @@ def tell(style: str, attention: nn.Module, mesh: DeviceMesh) -> Share | None:
     return own
 
 
-class _Dealt(TensorParallelLayer):
+class _Dealt(_Placed):
     """A part of a projection's weight on each chip, by heads; chips that use the same heads hold the same part."""
 
     def shard_param(self, module: nn.Module, param: str, mesh: DeviceMesh) -> None:
@@ -143,9 +186,6 @@ class _Dealt(TensorParallelLayer):
             part = distribute_tensor(whole, grid, placements, src_data_rank=None)
             module._parameters[param] = nn.Parameter(part, requires_grad=whole.requires_grad)
 
-    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
-        return share_of(module, mesh)
-
     def placement(self, module: nn.Module, whole: Tensor, param: str) -> Placement:
         raise NotImplementedError
 
@@ -154,7 +194,7 @@ class _Dealt(TensorParallelLayer):
             module.forward = partial(_conv1d, module)
         return super().install_forward(module, mesh)
 
-    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Any:
+    def around(self, place: Place, module: nn.Module) -> Any:
         return _use_local_dtensor_params(module)
 
 
@@ -177,14 +217,11 @@ class DealtColwise(_Dealt):
         dimension = whole.ndim - 1 if is_transposed(module) or whole.ndim == 1 else whole.ndim - 2
         return Shard(dimension) if self.pieces == 1 else _StridedShard(dimension, split_factor=self.pieces)
 
-    def transform_inputs_pre_forward(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
-    ) -> Arguments:
-        return (sum_gradient(args[0], part_group(share_of(module, mesh), mesh)), *args[1:]), kwargs
+    def before(self, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return (sum_gradient(args[0], place.parts), *args[1:]), kwargs
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        share = share_of(module, mesh)
-        return output if share.sharing == 1 else sum_gradient(output, grid_of(share, mesh).get_group("sharing"))
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        return output if place.sharers is None else sum_gradient(output, place.sharers)
 
 
 class DealtRowwise(_Dealt):
@@ -199,7 +236,7 @@ class DealtRowwise(_Dealt):
         return Shard(whole.ndim - 2 if is_transposed(module) else whole.ndim - 1)
 
     @contextlib.contextmanager
-    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Iterator[None]:
+    def around(self, place: Place, module: nn.Module) -> Iterator[None]:
         bias = module._parameters.get("bias")
         if bias is not None:
             module._parameters["bias"] = None
@@ -210,46 +247,46 @@ class DealtRowwise(_Dealt):
             if bias is not None:
                 module._parameters["bias"] = bias
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        output = sum_output(output, part_group(self.share(module, mesh), mesh))
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        output = sum_output(output, place.parts)
         bias = module._parameters.get("bias")
         if bias is None:
             return output
         return output + (bias.to_local() if isinstance(bias, DTensor) else bias)
 
 
-class KeyValueSlice(TensorParallelLayer):
+class KeyValueSlice(_Placed):
     """k_proj and v_proj whole on each chip, their output cut to this chip's heads.
 
     Works where the weights must stay ordinary parameters: under FSDP2, and when they are quantised. Every chip needs
     query heads of its own.
     """
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        how = share_of(module, mesh).how
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        how = place.share.how
         width = output.shape[-1] // how.key_value
-        part = mesh.get_local_rank() // how.sharing
-        return sum_gradient(output, mesh.get_group()).narrow(-1, part * width, width).contiguous()
+        return sum_gradient(output, place.world).narrow(-1, place.rank // how.sharing * width, width).contiguous()
 
 
-class QueryKeyValueSlice(TensorParallelLayer):
+class QueryKeyValueSlice(_Placed):
     """A fused projection of all queries, then keys, then values: whole, its output cut to this chip's heads."""
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        share = share_of(module, mesh)
-        output = sum_gradient(output, part_group(share, mesh))
-        return own_query_key_values(output, share, mesh.get_local_rank() // share.how.copies)
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        part = place.rank // place.share.how.copies
+        return own_query_key_values(sum_gradient(output, place.parts), place.share, part)
 
 
-class PartialGradient(TensorParallelLayer):
+class PartialGradient(_Placed):
     """Whole on every chip, but works on what one chip has made, as a norm over its heads: gradients are summed."""
 
+    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
+        return replace(share_of(module, mesh), key_values=False)
+
     @contextlib.contextmanager
-    def context_around_forward(self, module: nn.Module, mesh: DeviceMesh) -> Iterator[None]:
-        group = part_group(replace(share_of(module, mesh), key_values=False), mesh)
+    def around(self, place: Place, module: nn.Module) -> Iterator[None]:
         own = dict(module._parameters)
         module._parameters.update(
-            {name: sum_gradient(parameter, group) for name, parameter in own.items() if parameter is not None}
+            {name: sum_gradient(parameter, place.parts) for name, parameter in own.items() if parameter is not None}
         )
         try:
             yield
@@ -282,21 +319,17 @@ class OwnOutput(TensorParallelLayer):
         module.forward = forward_and_copy
 
 
-class PartialSum(TensorParallelLayer):
+class PartialSum(_Placed):
     """A module that computes with its own split parameters: outputs are summed, and the gradients of its inputs."""
 
-    def should_use_local_tensors(self, module: nn.Module) -> bool:
-        return True
-
-    def transform_inputs_pre_forward(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh
-    ) -> Arguments:
-        group = mesh.get_group()
-
+    def before(self, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         def shared(value: Any) -> Any:
-            return sum_gradient(value, group) if isinstance(value, Tensor) else value
+            return sum_gradient(value, place.world) if isinstance(value, Tensor) else value
 
         return tuple(shared(value) for value in args), {name: shared(value) for name, value in kwargs.items()}
 
-    def transform_output_post_forward(self, module: nn.Module, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        return sum_output(output, mesh.get_group())
+    def around(self, place: Place, module: nn.Module) -> Any:
+        return _use_local_dtensor_params(module)
+
+    def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
+        return sum_output(output, place.world)
