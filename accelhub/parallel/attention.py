@@ -12,6 +12,9 @@ from accelhub.parallel.names import KEY_VALUE, Style
 BIASES: Final = ("alibi", "position_bias")
 """Arguments of an attention that hold a bias for each head, shaped (heads, ...) or (batch * heads, ...)."""
 
+FOR_HEADS: Final = (*BIASES, "sinusoidal_pos", "position_embeddings")
+"""Arguments of an attention that are used for each head: the biases, and positions, which all heads share."""
+
 
 @dataclass(frozen=True)
 class Share:

@@ -7,9 +7,10 @@ meta device, and is split only if `proof` shows that the parts of the model's ow
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from accelhub.parallel.attention import heads_owner
 from accelhub.parallel.cuts import is_transposed
@@ -90,9 +91,11 @@ def derive_plan(model: Any, tp_size: int, plain_weights: bool) -> Derived:
         reason = (str(error).strip().splitlines() or [""])[0]
         return Derived(_ends(model), {"the model": f"its forward pass does not run on the meta device: {reason}"})
     for layer in layers:
+        if reason := _bar(layer):
+            whole[wildcard(layer.name)] = reason
+    for layer in layers:
         prefix = wildcard(layer.name)
-        if {id(module) for module in layer.module.modules()} != layer.modules:
-            whole[prefix] = "it exchanges its own modules while it runs"
+        if prefix in whole:
             continue
         for block in _blocks(layer.uses):
             styles, against = _split(layer, block, plan, tp_size, plain_weights)
@@ -100,6 +103,28 @@ def derive_plan(model: Any, tp_size: int, plain_weights: bool) -> Derived:
                 whole[f"{prefix}.{wildcard(block.row.name)}"] = against
             plan |= styles
     return Derived(_ends(model) | plan, whole)
+
+
+def _bar(layer: Seen) -> str:
+    """Why nothing that holds for a layer in one pass need hold in the next; "" if it does."""
+    if {id(module) for module in layer.module.modules()} != layer.modules:
+        return "it exchanges its own modules while it runs"
+    if any(_draws(module) for module in layer.module.modules()):
+        return "it draws random numbers"
+    return ""
+
+
+def _draws(module: Any) -> bool:
+    own = [kind for kind in type(module).__mro__ if not kind.__module__.startswith("torch.")]
+    functions = {name: inspect.unwrap(each) for kind in own for name, each in vars(kind).items() if callable(each)}
+    return any(
+        not name.lstrip("_").startswith("init") and _RANDOM & {*each.__code__.co_names}
+        for name, each in functions.items()
+        if inspect.isfunction(each)
+    )
+
+
+_RANDOM: Final = {"rand", "randn", "randint", "randperm", "multinomial", "bernoulli"}
 
 
 def refuted(model: Any, pairs: set[tuple[str, str]], tp_size: int) -> Iterator[tuple[tuple[str, str], str]]:

@@ -172,7 +172,7 @@ def _embeddings(request: Request) -> Iterator[PlanRepair]:
 def _padding(request: Request) -> Iterator[PlanRepair]:
     for name, module in request.model.named_modules():
         style = request.plan.get(wildcard(name), "")
-        if style.startswith("embedding_") and _tied(request.model, name) and forgets_loaded_rows(request.model, module):
+        if style.startswith("embedding_") and forgets_loaded_rows(request.model, module):
             reason = f"{wildcard(name)} is replicated: {type(request.model).__name__} would zero its row for padding"
             yield PlanRepair({wildcard(name): REPLICATE}, reason)
 

@@ -82,9 +82,12 @@ def describe(model: str | Path) -> tuple[Any, Any]:
         reason = str(error).strip().splitlines()[0]
         raise UsageError(f"cannot read the configuration of {model}: {reason}") from error
     try:
-        return AutoModelForCausalLM._model_mapping[type(config)], config
+        model_class = AutoModelForCausalLM._model_mapping[type(config)]
     except KeyError:
         raise UsageError(f"{model} is a {config.model_type!r}, which is no causal language model") from None
+    # Of a model that also sees or hears, AutoModelForCausalLM takes the part that writes.
+    text = config.sub_configs.get("text_config")
+    return model_class, config.get_text_config() if text and model_class.config_class is text else config
 
 
 def shard_arguments(model_class: Any, config: Any, tp_size: int, fsdp_size: int = 1) -> dict[str, Any]:

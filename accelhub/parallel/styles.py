@@ -11,6 +11,7 @@ Imports torch and transformers, so it is imported only where a model is sharded.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -29,7 +30,7 @@ from transformers.distributed.tensor_parallel import (
     _use_local_dtensor_params,
 )
 
-from accelhub.parallel.attention import Share, count_own, own_biases, own_query_key_values, shares_of
+from accelhub.parallel.attention import FOR_HEADS, Share, count_own, own_biases, own_query_key_values, shares_of
 from accelhub.parallel.cuts import is_transposed
 from accelhub.parallel.heads import Deal, Heads, heads_of
 from accelhub.parallel.names import ATTENTIONS, EMBEDDING, REPLICATE, ROWWISE, Style
@@ -155,7 +156,10 @@ class Attention(_Placed):
     def install_forward(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         share = tell(self.style, module, mesh)
         if share:
-            super().install_forward(count_own(self.style, module, share), mesh)
+            owner = count_own(self.style, module, share)
+            names = [*inspect.signature(owner.forward).parameters]
+            super().install_forward(owner, mesh)
+            _sum_gradients_of_arguments(owner, names, place_of(share, mesh).parts)
         return module
 
     def before(self, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -163,6 +167,25 @@ class Attention(_Placed):
 
     def around(self, place: Place, module: nn.Module) -> Any:
         return _use_local_dtensor_params(module)  # bare parameters, such as sinks, have no forward pass to wrap
+
+
+def _sum_gradients_of_arguments(module: nn.Module, names: list[str], group: Any) -> None:
+    """Sum the gradients of what an attention is given for its heads, of which each chip has only some."""
+    forward = module.forward
+
+    def summed(name: str, value: Any) -> Any:
+        if name not in FOR_HEADS:
+            return value
+        if isinstance(value, tuple):
+            return tuple(summed(name, item) for item in value)
+        return sum_gradient(value, group) if isinstance(value, Tensor) else value
+
+    def forward_summing(*args: Any, **kwargs: Any) -> Any:
+        known = zip(names, args, strict=False)
+        args = (*(summed(name, value) for name, value in known), *args[len(names) :])
+        return forward(*args, **{name: summed(name, value) for name, value in kwargs.items()})
+
+    module.forward = forward_summing
 
 
 def tell(style: str, attention: nn.Module, mesh: DeviceMesh) -> Share | None:
