@@ -285,10 +285,14 @@ class KeyValueSlice(_Placed):
     query heads of its own.
     """
 
+    def share(self, module: nn.Module, mesh: DeviceMesh) -> Share:
+        # As of queries: whole weights need no group of chips that share them, and under FSDP2 none can be made.
+        return replace(share_of(module, mesh), key_values=False)
+
     def after(self, place: Place, module: nn.Module, output: Tensor) -> Tensor:
         how = place.share.how
         width = output.shape[-1] // how.key_value
-        return sum_gradient(output, place.world).narrow(-1, place.rank // how.sharing * width, width).contiguous()
+        return sum_gradient(output, place.parts).narrow(-1, place.rank // how.sharing * width, width).contiguous()
 
 
 class QueryKeyValueSlice(_Placed):
