@@ -36,6 +36,7 @@ def main(sources: list[str], out: str) -> None:
     parts = [
         _HEAD.format(transformers=transformers.__version__, torch=torch.__version__.split("+")[0]),
         f"Of {len(types)} types, {len(planned)} have a plan in transformers.\n",
+        *_not_run(types, mended, chips),
         "## Types with a plan: right, of all\n",
         _summary(
             {"transformers alone": [row for row in plain if row["model_type"] in planned], "accelhub": own}, chips
@@ -68,6 +69,16 @@ models this small norms, routers and what KV heads share weigh more than in real
 def _read(source: str) -> list[Row]:
     with Path(source).open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _not_run(types: list[str], rows: list[Row], chips: list[int]) -> list[str]:
+    """A line for each number of chips on which the scan has not come to its end."""
+    lines = []
+    for tp in chips:
+        run = {row["model_type"] for row in rows if int(row["tp"]) == tp}
+        if missing := [f"`{name}`" for name in types if name not in run]:
+            lines.append(f"Not run on {tp} chips so far: {', '.join(missing)}.\n")
+    return lines
 
 
 def _right(rows: Iterable[Row]) -> str:
