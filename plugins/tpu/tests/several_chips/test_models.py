@@ -9,7 +9,7 @@ import tiny_models
 from launching import accelhub
 
 CASES = {
-    2: ["qwen3", "mixtral", "gemma3_text", "gpt2", "qwen3,num_key_value_heads=1"],
+    2: ["mixtral", "gpt2", "qwen3,num_key_value_heads=1"],
     4: ["llama,hidden_size=96,num_attention_heads=6,num_key_value_heads=2"],
 }
 REPAIRS = {
